@@ -1,0 +1,37 @@
+"""The three pydantic bases: values are frozen, requests are strict, replies tolerate what a newer peer adds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Value(BaseModel):
+    """A frozen value; unknown fields are an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Request(BaseModel):
+    """A body that comes from outside; unknown fields are an error that names them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Reply(BaseModel):
+    """A body that the API answers with; fields that a newer API adds are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+def canonical_json(value: Any) -> bytes:
+    """Serialise JSON data to the one byte string that is hashed and signed (sorted keys, no spaces, UTF-8)."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def sha256_hex(data: bytes) -> str:
+    """Return the lower-case hexadecimal sha256 of data."""
+    return hashlib.sha256(data).hexdigest()

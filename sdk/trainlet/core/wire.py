@@ -1,0 +1,399 @@
+"""The messages of the training API, as pydantic models: one definition for server, client and worker.
+
+Times are RFC 3339 UTC strings in replies (`2026-01-31T12:00:00.123Z`) and nanoseconds or seconds, named so, elsewhere.
+Encoded values (`trainlet.core.codecs`) are plain JSON and appear as `Any`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from trainlet.core.models import Reply, Request, Value
+from trainlet.core.specs import FunctionSpec, Key, Name, Sha256
+
+PROTOCOL = 1
+"""Raised by one when an old peer can no longer understand a new one; peers talk when their numbers are equal."""
+PROTOCOL_HEADER = "Trainlet-Protocol"
+
+TaskState = Literal["queued", "dispatched", "running", "succeeded", "failed", "canceled"]
+RunState = Literal["running", "succeeded", "failed", "canceled"]
+AttemptState = Literal["running", "succeeded", "failed", "preempted", "lost", "canceled"]
+ErrorKind = Literal["user", "platform", "timeout", "memory", "budget", "canceled", "lost"]
+TERMINAL: frozenset[str] = frozenset({"succeeded", "failed", "canceled"})
+
+Labels = Annotated[dict[str, str], Field(max_length=64)]
+
+
+class Problem(Reply):
+    """RFC 9457 `application/problem+json`; `type` is `urn:trainlet:problem:<slug>`, `hint` says what to do next."""
+
+    type: str = "about:blank"
+    title: str = ""
+    status: int = 500
+    detail: str = ""
+    hint: str = ""
+
+
+class ErrorInfo(Value):
+    """Why an attempt or task failed: what happened, where in the user's code, what to do next."""
+
+    kind: ErrorKind
+    type: str = ""
+    message: str = ""
+    where: str = ""
+    traceback: str = ""
+    hint: str = ""
+
+
+class Device(Value):
+    """A GPU or MIG slice. `virtual` devices exist only in the books, and every record says so."""
+
+    uuid: str
+    sku: str
+    index: int | None = None
+    memory_bytes: int | None = None
+    virtual: bool = False
+
+
+# -- service ---------------------------------------------------------------------------------------------------------
+
+
+class ServiceInfo(Reply):
+    """`GET /v1`: what this API is and where its store is."""
+
+    version: str
+    protocol: int
+    project: str
+    store_url: str
+    embedded: bool = False
+    pid: int | None = None
+    python: str = ""
+    packages: dict[str, str] = {}
+    devices: list[Device] = []
+
+
+# -- functions -------------------------------------------------------------------------------------------------------
+
+
+class FunctionView(Reply):
+    name: Name
+    digest: Sha256
+    spec: FunctionSpec
+    created_at: str
+    workers: int = 0
+    busy: int = 0
+
+
+class Invoke(Request):
+    """`POST /v1/functions/{name}:invoke`; `Prefer: wait=N` waits up to N seconds for the result."""
+
+    args: dict[str, Any] = {}
+    digest: Sha256 | None = None
+    labels: Labels = {}
+
+
+# -- dispatchers, runs, tasks ----------------------------------------------------------------------------------------
+
+
+class DispatcherLease(Request):
+    """Who waits. Renewed with `POST /v1/dispatchers/{id}:heartbeat`; when it expires, its tasks checkpoint and stop."""
+
+    id: Key
+    lease_s: float = Field(default=60.0, ge=1, le=3600)
+
+
+class RunCreate(Request):
+    """`PUT /v1/runs/{id}`."""
+
+    pipeline: str
+    graph: dict[str, Any] | None = None
+    params: dict[str, Any] = {}
+    dispatcher: DispatcherLease | None = None
+    budget_nano: int | None = Field(default=None, ge=0)
+    labels: Labels = {}
+
+
+class RunFinish(Request):
+    """`POST /v1/runs/{id}:finish`, by the dispatcher, when the graph is done."""
+
+    state: Literal["succeeded", "failed", "canceled"]
+    outputs: dict[str, Any] = {}
+    error: ErrorInfo | None = None
+    reason: str = ""
+
+
+class Cancel(Request):
+    reason: str = "cancelled by the user"
+
+
+class Resume(Request):
+    """`POST /v1/runs/{id}:resume`: failed and cancelled tasks go back to `queued` and continue from their checkpoint."""
+
+    dispatcher: DispatcherLease | None = None
+    budget_nano: int | None = Field(default=None, ge=0)
+
+
+class RunView(Reply):
+    id: Key
+    project: str
+    pipeline: str
+    state: RunState
+    reason: str = ""
+    created_at: str
+    finished_at: str | None = None
+    params: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
+    error: ErrorInfo | None = None
+    budget_nano: int | None = None
+    labels: dict[str, str] = {}
+    graph: dict[str, Any] | None = None
+    task_counts: dict[str, int] = {}
+
+
+class TaskCreate(Request):
+    """`PUT /v1/tasks/{key}`: create, or attach to the task that the same body created before.
+
+    Everything but `dispatcher` is compared on attach: another body under the same key is a 409. `digest` pins the
+    version of the function. The run is created on the fly when `run_id` is new (pipeline name = `node`).
+    """
+
+    run_id: Key
+    node: str
+    function: Name
+    digest: Sha256
+    args: dict[str, Any] = {}
+    dispatcher: DispatcherLease | None = None
+    labels: Labels = {}
+
+
+class AttemptView(Reply):
+    epoch: int
+    state: AttemptState
+    worker: str = ""
+    devices: list[Device] = []
+    claimed_at: str
+    started_at: str | None = None
+    finished_at: str | None = None
+    resumed_from_step: int | None = None
+    reason: str = ""
+    error: ErrorInfo | None = None
+
+
+class TaskView(Reply):
+    """A task. `version` grows with every change inside its run; `reason` says in words why it is in this state."""
+
+    key: Key
+    project: str
+    run_id: Key
+    node: str
+    function: Name
+    digest: Sha256
+    state: TaskState
+    reason: str = ""
+    epoch: int = 0
+    version: int = 0
+    created_at: str
+    updated_at: str
+    finished_at: str | None = None
+    output: Any = None
+    error: ErrorInfo | None = None
+    progress: dict[str, Any] | None = None
+    metrics: dict[str, float] = {}
+    labels: dict[str, str] = {}
+    attempts: list[AttemptView] = []
+    checkpoints: list[CheckpointNote] = []
+
+
+class Changes(Reply):
+    """`GET /v1/runs/{id}/changes?after=N&wait=20`: the tasks that changed after cursor N, long-polled."""
+
+    cursor: int
+    run: RunView
+    tasks: list[TaskView]
+
+
+class TimelineEntry(Reply):
+    at: str
+    epoch: int = 0
+    state: str
+    reason: str = ""
+    actor: str = ""
+
+
+class LogLine(Reply):
+    """One line. `seq` is dense and grows within a run; it is the SSE event id."""
+
+    seq: int
+    task: Key
+    node: str = ""
+    epoch: int
+    rank: int = 0
+    stream: Literal["stdout", "stderr", "system"] = "stdout"
+    at: str
+    text: str
+
+
+class Page(Reply):
+    """A page of a listing: pass `next` back as `?cursor=`; None: that was all."""
+
+    items: list[Any]
+    next: str | None = None
+
+
+# -- attempts: what workers say --------------------------------------------------------------------------------------
+
+
+class ClaimRequest(Request):
+    """`POST /v1/attempts/{task}/{epoch}:claim` and `/v1/functions/{name}:claim-next`.
+
+    `nonce` names this claim: the same worker and nonce again, after a lost reply, gets the same attempt. `url` is
+    where the worker takes events; `devices` are those it found itself (Knative), else the API assigns them.
+    """
+
+    worker: Key
+    nonce: Key
+    url: str | None = None
+    devices: list[Device] | None = None
+
+
+class ClaimReply(Reply):
+    task: TaskView
+    spec: FunctionSpec
+    args: dict[str, Any]
+    epoch: int
+    token: str
+    devices: list[Device]
+    lease_s: float
+    heartbeat_s: float
+    wall_anchor_ns: int
+    store_url: str
+
+
+class CheckpointNote(Value):
+    """One committed checkpoint, as the worker reports it; the truth is the log in the store."""
+
+    step: int
+    epoch: int
+    reason: str = "periodic"
+    size_bytes: int = 0
+    committed_at: str = ""
+    metrics: dict[str, float] = {}
+
+
+class LeaseEvent(Request):
+    """One metering record of one device, carrying the whole lease: any one of them creates it.
+
+    `id` is `<lease>:<seq>`. `elapsed_ns` is the time held so far by CLOCK_BOOTTIME; `anchor_ns` the wall time of the
+    claim, told by the API. `phases` are marks `(phase, elapsed_ns at its start)`, cumulative. The fold takes the
+    greatest heartbeat and the smallest close (`trainlet_functions.metering`).
+    """
+
+    id: str
+    kind: Literal["open", "heartbeat", "close"]
+    lease: str
+    seq: int = Field(ge=0)
+    task: Key
+    epoch: int = Field(ge=1)
+    run_id: Key
+    function: Name
+    device: Device
+    share: int = Field(default=5040, ge=1, le=5040)
+    anchor_ns: int
+    elapsed_ns: int = Field(ge=0)
+    phases: tuple[tuple[str, int], ...] = (("run", 0),)
+
+
+class HeartbeatRequest(Request):
+    """`POST /v1/attempts/{task}/{epoch}:heartbeat`: renews the lease, delivers usage, reports what the child said."""
+
+    worker: Key
+    usage: list[LeaseEvent] = Field(default=[], max_length=10_000)
+    progress: dict[str, Any] | None = None
+    metrics: dict[str, float] = {}
+    checkpoints: list[CheckpointNote] = []
+    started: bool = False
+    resumed_from_step: int | None = None
+
+
+StopCode = Literal["canceled", "dispatcher_lost", "budget", "timeout", "preempted"]
+
+
+class HeartbeatReply(Reply):
+    """`stop`: commit a checkpoint, end the child, then finish with the outcome that belongs to `code`.
+
+    A refused heartbeat is HTTP 409 `urn:trainlet:problem:fenced`: kill the child at once and write nothing more.
+    """
+
+    directive: Literal["continue", "stop"] = "continue"
+    code: StopCode | None = None
+    reason: str = ""
+    lease_s: float = 15.0
+
+
+class LogsRequest(Request):
+    """`POST /v1/attempts/{task}/{epoch}:logs`: lines `offset..offset+len` of one rank. A resend changes nothing.
+
+    Each line is `[unix time in ms, "stdout"|"stderr"|"system", text]`.
+    """
+
+    rank: int = Field(default=0, ge=0)
+    offset: int = Field(ge=0)
+    lines: list[tuple[int, Literal["stdout", "stderr", "system"], str]] = Field(max_length=20_000)
+
+
+class LogsReply(Reply):
+    next_offset: int
+
+
+class FinishRequest(Request):
+    """`POST /v1/attempts/{task}/{epoch}:finish`. Idempotent; `preempted` makes the API dispatch the next epoch."""
+
+    worker: Key
+    outcome: Literal["succeeded", "failed", "preempted", "canceled"]
+    output: Any = None
+    error: ErrorInfo | None = None
+    reason: str = ""
+    usage: list[LeaseEvent] = Field(default=[], max_length=10_000)
+    progress: dict[str, Any] | None = None
+    metrics: dict[str, float] = {}
+    checkpoints: list[CheckpointNote] = []
+
+
+# -- money -----------------------------------------------------------------------------------------------------------
+
+
+class UsageRow(Reply):
+    """Whole seconds on one device by one lease, priced. `cost_nano` is None when the SKU has no price."""
+
+    task: Key
+    node: str = ""
+    run_id: Key
+    epoch: int
+    lease: str
+    device: str
+    sku: str
+    virtual: bool
+    phase: str
+    start_s: int
+    end_s: int
+    seconds: int
+    price_nano: int | None
+    cost_nano: int | None
+    currency: str = "USD"
+    open: bool = False
+
+
+class UsageReport(Reply):
+    """`GET /v1/usage?run=...`: rows and their sums; `held_seconds` is what the devices were held, unrounded."""
+
+    rows: list[UsageRow]
+    gpu_seconds: int
+    cost_nano: int
+    currency: str = "USD"
+    price_version: str = ""
+    virtual: bool = False
+
+
+TaskView.model_rebuild()
