@@ -1,0 +1,43 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PYTEST_ARGS ?=
+
+.PHONY: demo test bench lint types layers check clean
+
+$(BIN)/uv:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet uv
+
+$(VENV)/.demo: $(BIN)/uv pyproject.toml
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[server]' scikit-learn
+	@touch $@
+
+$(VENV)/.dev: $(BIN)/uv pyproject.toml
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[all]' --group dev
+	@touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo  ## Run the digits pipeline twice, the second time with its worker killed, and print the bill.
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.dev  ## Run the tests.
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+bench: $(VENV)/.dev  ## Measure, beside a peer where one exists; JSON on stdout and in benchmarks/results.json.
+	$(BIN)/python benchmarks/run.py
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy sdk pipelines functions knative
+
+layers: $(VENV)/.dev
+	$(BIN)/lint-imports
+
+check: lint types layers test  ## Everything that a change must pass.
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
