@@ -68,4 +68,6 @@ class Settings(Value):
         except ValidationError as error:
             first = error.errors()[0]
             name = "TRAINLET_" + str(first["loc"][-1]).upper()
-            raise UserError(f"{name}={env.get(name)!r} is not valid: {first['msg']}. Correct it or unset it.") from error
+            raise UserError(
+                f"{name}={env.get(name)!r} is not valid: {first['msg']}. Correct it or unset it."
+            ) from error

@@ -129,7 +129,7 @@ class Cancel(Request):
 
 
 class Resume(Request):
-    """`POST /v1/runs/{id}:resume`: failed and cancelled tasks go back to `queued` and continue from their checkpoint."""
+    """`POST /v1/runs/{id}:resume`: failed and cancelled tasks go back to `queued` and go on from their checkpoint."""
 
     dispatcher: DispatcherLease | None = None
     budget_nano: int | None = Field(default=None, ge=0)

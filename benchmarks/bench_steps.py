@@ -1,0 +1,45 @@
+"""The steps and pipelines that the measurements run."""
+
+from __future__ import annotations
+
+import time
+
+import trainlet as tl
+
+
+@tl.step
+def noop(value: int) -> int:
+    """Return what it is given."""
+    return value
+
+
+@tl.pipeline
+def chain() -> int:
+    """Twenty tasks, each waiting for the one before."""
+    value = 0
+    for _ in range(20):
+        value = noop(value)
+    return value
+
+
+@tl.step(gpu="A100")
+def started() -> float:
+    """Return the wall time of its first line."""
+    return time.time()
+
+
+@tl.step(gpu="A100")
+def chatty(lines: int) -> int:
+    """Print many lines of 100 characters."""
+    text = "x" * 99
+    for _ in range(lines):
+        print(text)
+    return lines
+
+
+@tl.step(gpu="A100:2")
+def hold(seconds: float) -> list[float]:
+    """Hold its devices for a while; returns when it began and ended."""
+    begin = time.time()
+    time.sleep(seconds)
+    return [begin, time.time()]

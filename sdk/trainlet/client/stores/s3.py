@@ -1,0 +1,157 @@
+"""S3-compatible storage through obstore.
+
+Create-once is `PUT` with `If-None-Match: *`. A reply may be lost after the server applied the PUT, and the client's
+own retry then reports "exists" for one's own write: so on a conflict the object is read back, and equal bytes count as
+won only when this very call had an ambiguous failure before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from trainlet.client.stores.keys import check_key
+from trainlet.core.errors import PlatformError
+from trainlet.core.protocols import ObjectInfo
+
+_CHUNK = 16 << 20
+
+
+class S3Store:
+    """A bucket and a prefix; credentials, region and endpoint from the usual AWS_* variables."""
+
+    def __init__(self, bucket: str, prefix: str = "") -> None:
+        from obstore.store import S3Store as ObstoreS3
+
+        self.url = f"s3://{bucket}/{prefix}".rstrip("/")
+        self._prefix = f"{prefix}/" if prefix else ""
+        options: dict[str, Any] = {}
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        if endpoint:
+            options["endpoint"] = endpoint
+            options["virtual_hosted_style_request"] = False
+        self._store = ObstoreS3(
+            bucket,
+            region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",
+            client_options={"allow_http": bool(endpoint and endpoint.startswith("http://")), "timeout": "60s"},
+            # Retries of a conditional PUT are ours: see `create`.
+            retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=60)},
+            **options,
+        )
+
+    def __repr__(self) -> str:
+        return f"S3Store({self.url!r})"
+
+    def create(self, key: str, data: bytes | memoryview) -> None:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, BaseError
+
+        body, ambiguous = bytes(data), False
+        for attempt in range(4):
+            try:
+                obstore.put(self._store, self._name(key), body, mode="create", use_multipart=False)
+                return
+            except AlreadyExistsError as error:
+                if ambiguous and self.get(key) == body:
+                    return
+                raise FileExistsError(key) from error
+            except BaseError as error:
+                ambiguous = True
+                if attempt == 3:
+                    raise self._failed(key, error) from error
+
+    def put_file(self, key: str, path: Path) -> None:
+        import obstore
+
+        if self.exists(key):
+            return
+        with self._errors(key), path.open("rb") as file:
+            obstore.put(self._store, self._name(key), file, chunk_size=_CHUNK)
+
+    def get(self, key: str) -> bytes:
+        import obstore
+
+        with self._errors(key):
+            return bytes(obstore.get(self._store, self._name(key)).bytes())
+
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        import obstore
+
+        if end <= start:
+            return b""
+        with self._errors(key):
+            return bytes(obstore.get_range(self._store, self._name(key), start=start, end=end))
+
+    def get_file(self, key: str, path: Path) -> None:
+        import obstore
+
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with self._errors(key), temporary.open("xb") as file:
+                for chunk in obstore.get(self._store, self._name(key)).stream(min_chunk_size=_CHUNK):
+                    file.write(chunk)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def exists(self, key: str) -> bool:
+        import obstore
+
+        try:
+            with self._errors(key):
+                obstore.head(self._store, self._name(key))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def list(self, prefix: str, limit: int | None = None) -> Iterator[ObjectInfo]:
+        import obstore
+
+        folder, _, _ = prefix.rpartition("/")
+        start = f"{self._prefix}{folder}".rstrip("/")
+        found = 0
+        with self._errors(prefix):
+            for batch in obstore.list(self._store, prefix=start or None, chunk_size=min(limit or 1000, 1000)):
+                for item in batch:
+                    key = item["path"][len(self._prefix) :]
+                    if not key.startswith(prefix):
+                        continue
+                    yield ObjectInfo(key, int(item["size"]))
+                    found += 1
+                    if limit is not None and found >= limit:
+                        return
+
+    def delete(self, key: str) -> None:
+        import obstore
+
+        with contextlib.suppress(FileNotFoundError), self._errors(key):
+            obstore.delete(self._store, self._name(key))
+
+    def local_path(self, key: str) -> Path | None:
+        return None
+
+    def _name(self, key: str) -> str:
+        return self._prefix + check_key(key)
+
+    @contextlib.contextmanager
+    def _errors(self, key: str) -> Iterator[None]:
+        from obstore.exceptions import BaseError
+
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise FileNotFoundError(key) from error
+        except BaseError as error:
+            raise self._failed(key, error) from error
+
+    def _failed(self, key: str, error: Exception) -> PlatformError:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return PlatformError(
+            f"The store {self.url} failed on {key!r}: {first}. Check the bucket and the AWS_* variables."
+        )
