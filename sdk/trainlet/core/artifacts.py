@@ -7,6 +7,7 @@ and in a store that is a directory of this machine, reading needs no copy at all
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -164,10 +165,8 @@ def put(path: Path, store: ObjectStore, metadata: dict[str, Any]) -> ArtifactRef
         files.append(TreeFile(path=relative, sha256=digest, size_bytes=size, executable=os.access(item, os.X_OK)))
     tree = canonical_json([file.model_dump(mode="json") for file in files])
     digest = sha256_hex(tree)
-    try:
+    with contextlib.suppress(FileExistsError):
         store.create(f"trees/{digest}.json", tree)
-    except FileExistsError:
-        pass
     size = sum(file.size_bytes for file in files)
     return ArtifactRef(digest=digest, form="folder", size_bytes=size, name=path.name, metadata=metadata)
 

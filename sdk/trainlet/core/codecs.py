@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import dataclasses
 import datetime
 import enum
@@ -245,10 +246,8 @@ def load_blob(data: dict[str, Any], store: ObjectStore) -> Any:
 
 def _put_blob(raw: bytes, store: ObjectStore) -> str:
     digest = sha256_hex(raw)
-    try:
+    with contextlib.suppress(FileExistsError):
         store.create(artifacts.blob_key(digest), raw)
-    except FileExistsError:
-        pass
     return digest
 
 
