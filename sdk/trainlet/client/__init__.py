@@ -1,0 +1,27 @@
+"""How a process reaches the platform: the typed HTTP client, the start of the embedded platform, the object stores.
+
+This room knows the wire messages and nothing behind them: not how the API keeps its state, not how a step is written.
+It starts the embedded platform as a process by module name and never imports it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainlet.client.errors import ApiUnreachable, FencedError, ProtocolMismatch, TakenError
+
+if TYPE_CHECKING:
+    from trainlet.client.http import Client as Client
+    from trainlet.core.settings import Settings
+
+__all__ = ["ApiUnreachable", "FencedError", "ProtocolMismatch", "TakenError", "connect"]
+
+
+def connect(settings: Settings) -> Client:
+    """Return a client of the API that the settings name, else of this home's embedded platform (started on demand)."""
+    from trainlet.client import embedded
+    from trainlet.client.http import Client
+
+    if settings.api is not None:
+        return Client(settings.api, settings.token)
+    return embedded.connect(settings)

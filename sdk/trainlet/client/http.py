@@ -1,0 +1,294 @@
+"""The typed client of the training API: one method per endpoint, messages in `trainlet.core.wire`.
+
+Every call is idempotent by design (keys, nonces, offsets), so a broken connection is simply tried again until the
+deadline. Problems come back as the error that says what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from trainlet.client.errors import ApiFailed, ApiUnreachable, FencedError, ProtocolMismatch, TakenError
+from trainlet.core import errors, wire
+from trainlet.core.specs import FunctionSpec
+
+_Reply = TypeVar("_Reply", bound=BaseModel)
+
+_PROBLEMS: dict[str, type[errors.TrainletError]] = {
+    "fenced": FencedError,
+    "taken": TakenError,
+    "conflict": errors.ConflictError,
+    "not-found": errors.NotFoundError,
+    "unauthorized": errors.AccessError,
+    "forbidden": errors.AccessError,
+    "protocol": ProtocolMismatch,
+}
+
+
+class Client:
+    """A connection pool to one training API. Safe to use from several threads."""
+
+    def __init__(self, url: str, token: str | None = None, *, timeout_s: float = 35.0, retry_s: float = 10.0) -> None:
+        self.url = url.rstrip("/")
+        self.token = token
+        self._retry_s = retry_s
+        headers = {wire.PROTOCOL_HEADER: str(wire.PROTOCOL)}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        limits = httpx.Limits(max_connections=64, max_keepalive_connections=16)
+        timeout = httpx.Timeout(timeout_s, connect=5.0)
+        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout, limits=limits, trust_env=False)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._http.close()
+
+    # -- service and functions
+
+    def get_info(self) -> wire.ServiceInfo:
+        """Return what this API is and where its store is."""
+        return self._call("GET", "/v1", wire.ServiceInfo)
+
+    def put_function(self, spec: FunctionSpec) -> wire.FunctionView:
+        """Register a function; the bundle must be in the store already."""
+        return self._call("PUT", f"/v1/functions/{spec.name}", wire.FunctionView, spec)
+
+    def get_function(self, name: str, digest: str | None = None) -> wire.FunctionView:
+        """Return a function: the given version, else the newest."""
+        return self._call("GET", f"/v1/functions/{name}", wire.FunctionView, params={"digest": digest})
+
+    def list_functions(self) -> list[wire.FunctionView]:
+        """Return all functions of the project."""
+        return [wire.FunctionView.model_validate(item) for item in self._pages("/v1/functions")]
+
+    def invoke(self, name: str, body: wire.Invoke, *, wait_s: float = 0, key: str | None = None) -> wire.TaskView:
+        """Run a function once; with `wait_s` the reply may already hold the result."""
+        headers = {"Prefer": f"wait={wait_s:g}"} if wait_s else {}
+        if key:
+            headers["Idempotency-Key"] = key
+        return self._call("POST", f"/v1/functions/{name}:invoke", wire.TaskView, body, headers=headers)
+
+    # -- runs and tasks
+
+    def put_run(self, run_id: str, body: wire.RunCreate) -> wire.RunView:
+        """Create a run, or attach to it."""
+        return self._call("PUT", f"/v1/runs/{run_id}", wire.RunView, body)
+
+    def get_run(self, run_id: str) -> wire.RunView:
+        """Return a run with its graph."""
+        return self._call("GET", f"/v1/runs/{run_id}", wire.RunView)
+
+    def list_runs(self, limit: int = 50) -> list[wire.RunView]:
+        """Return the newest runs."""
+        page = self._call("GET", "/v1/runs", wire.Page, params={"limit": limit})
+        return [wire.RunView.model_validate(item) for item in page.items]
+
+    def cancel_run(self, run_id: str, reason: str = "cancelled by the user") -> wire.RunView:
+        """Stop a run after its checkpoints."""
+        return self._call("POST", f"/v1/runs/{run_id}:cancel", wire.RunView, wire.Cancel(reason=reason))
+
+    def resume_run(self, run_id: str, body: wire.Resume) -> wire.RunView:
+        """Continue a failed or cancelled run."""
+        return self._call("POST", f"/v1/runs/{run_id}:resume", wire.RunView, body)
+
+    def finish_run(self, run_id: str, body: wire.RunFinish) -> wire.RunView:
+        """Record the outcome of a run."""
+        return self._call("POST", f"/v1/runs/{run_id}:finish", wire.RunView, body)
+
+    def changes(self, run_id: str, after: int, wait_s: float = 0) -> wire.Changes:
+        """Return the tasks that changed after the cursor; waits up to `wait_s` for one."""
+        return self._call("GET", f"/v1/runs/{run_id}/changes", wire.Changes, params={"after": after, "wait": wait_s})
+
+    def put_task(self, key: str, body: wire.TaskCreate) -> wire.TaskView:
+        """Create a task, or attach to it."""
+        return self._call("PUT", f"/v1/tasks/{key}", wire.TaskView, body)
+
+    def get_task(self, key: str) -> wire.TaskView:
+        """Return a task with its attempts."""
+        return self._call("GET", f"/v1/tasks/{key}", wire.TaskView)
+
+    def cancel_task(self, key: str, reason: str = "cancelled by the user") -> wire.TaskView:
+        """Stop one task after its checkpoint."""
+        return self._call("POST", f"/v1/tasks/{key}:cancel", wire.TaskView, wire.Cancel(reason=reason))
+
+    def timeline(self, key: str) -> list[wire.TimelineEntry]:
+        """Return every state a task has had."""
+        page = self._call("GET", f"/v1/tasks/{key}/timeline", wire.Page)
+        return [wire.TimelineEntry.model_validate(item) for item in page.items]
+
+    def renew_dispatcher(self, lease: wire.DispatcherLease) -> None:
+        """Say that whoever waits is still there."""
+        self._send("POST", f"/v1/dispatchers/{lease.id}:heartbeat", lease)
+
+    # -- logs and money
+
+    def logs(self, run_id: str, *, task: str | None = None, after: int = 0, limit: int = 1000) -> list[wire.LogLine]:
+        """Return log lines after a sequence number."""
+        params = {"after": after, "limit": limit, "task": task}
+        page = self._call("GET", f"/v1/runs/{run_id}/logs", wire.Page, params=params)
+        return [wire.LogLine.model_validate(item) for item in page.items]
+
+    def follow_logs(self, run_id: str, *, task: str | None = None, after: int = 0) -> Iterator[wire.LogLine]:
+        """Yield log lines until the run ends; reconnects where it stopped."""
+        while True:
+            try:
+                for event, data in self._events(f"/v1/runs/{run_id}/logs", after, {"task": task}):
+                    if event == "end":
+                        return
+                    line = wire.LogLine.model_validate(data)
+                    after = line.seq
+                    yield line
+            except ApiUnreachable:
+                self.get_run(run_id)  # raises when the API stays away
+
+    def usage(self, run_id: str | None = None, task: str | None = None) -> wire.UsageReport:
+        """Return the metered seconds and their cost."""
+        return self._call("GET", "/v1/usage", wire.UsageReport, params={"run": run_id, "task": task})
+
+    def prices(self) -> dict[str, Any]:
+        """Return the price list."""
+        return dict(self._send("GET", "/v1/prices").json())
+
+    def checkpoints(self, task: str) -> list[wire.CheckpointNote]:
+        """Return the committed checkpoints of a task, newest first."""
+        page = self._call("GET", "/v1/checkpoints", wire.Page, params={"task": task})
+        return [wire.CheckpointNote.model_validate(item) for item in page.items]
+
+    # -- what workers say
+
+    def claim(self, task: str, epoch: int, body: wire.ClaimRequest, *, retry_s: float | None = None) -> wire.ClaimReply:
+        """Claim an attempt; raises TakenError when another has it."""
+        return self._call("POST", f"/v1/attempts/{task}/{epoch}:claim", wire.ClaimReply, body, retry_s=retry_s)
+
+    def claim_next(
+        self, function: str, body: wire.ClaimRequest, *, retry_s: float | None = None
+    ) -> wire.ClaimReply | None:
+        """Claim the oldest dispatched task of the function, or return None."""
+        response = self._send("POST", f"/v1/functions/{function}:claim-next", body, retry_s=retry_s)
+        return None if response.status_code == 204 else _parse(wire.ClaimReply, response)
+
+    def heartbeat(
+        self, task: str, epoch: int, token: str, body: wire.HeartbeatRequest, *, retry_s: float = 0
+    ) -> wire.HeartbeatReply:
+        """Renew the lease; raises FencedError when the attempt is not the current one."""
+        path = f"/v1/attempts/{task}/{epoch}:heartbeat"
+        return self._call("POST", path, wire.HeartbeatReply, body, headers=_bearer(token), retry_s=retry_s)
+
+    def append_logs(self, task: str, epoch: int, token: str, body: wire.LogsRequest, *, retry_s: float = 0) -> int:
+        """Append lines at an offset; return the offset that comes next."""
+        path = f"/v1/attempts/{task}/{epoch}:logs"
+        reply = self._call("POST", path, wire.LogsReply, body, headers=_bearer(token), retry_s=retry_s)
+        return reply.next_offset
+
+    def finish(
+        self, task: str, epoch: int, token: str, body: wire.FinishRequest, *, retry_s: float = 0
+    ) -> wire.TaskView:
+        """End an attempt; repeating it changes nothing."""
+        path = f"/v1/attempts/{task}/{epoch}:finish"
+        return self._call("POST", path, wire.TaskView, body, headers=_bearer(token), retry_s=retry_s)
+
+    # -- transport
+
+    def _call(
+        self, method: str, path: str, reply: type[_Reply], body: BaseModel | None = None, **options: Any
+    ) -> _Reply:
+        return _parse(reply, self._send(method, path, body, **options))
+
+    def _pages(self, path: str) -> Iterator[Any]:
+        cursor: str | None = None
+        while True:
+            page = self._call("GET", path, wire.Page, params={"cursor": cursor})
+            yield from page.items
+            if page.next is None:
+                return
+            cursor = page.next
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: BaseModel | None = None,
+        *,
+        params: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+        retry_s: float | None = None,
+    ) -> httpx.Response:
+        content = None if body is None else body.model_dump_json(exclude_defaults=False).encode()
+        sent = {"Content-Type": "application/json", **(headers or {})} if content is not None else headers
+        query = {name: value for name, value in (params or {}).items() if value is not None}
+        deadline = time.monotonic() + (self._retry_s if retry_s is None else retry_s)
+        pause = 0.05
+        while True:
+            try:
+                response = self._http.request(method, path, content=content, params=query, headers=sent)
+            except httpx.TransportError as error:
+                failure: errors.PlatformError = ApiUnreachable(
+                    f"The training API at {self.url} does not answer ({type(error).__name__}: {error}). "
+                    "Is it running? `trainlet doctor` tells."
+                )
+            else:
+                if response.status_code not in (502, 503, 504):
+                    return _checked(response)
+                failure = ApiUnreachable(f"The training API at {self.url} answers {response.status_code}; try again.")
+            if time.monotonic() + pause >= deadline:
+                raise failure
+            time.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(pause * 2, 1.0)
+
+    def _events(self, path: str, after: int, params: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Yield (event, data) of a server-sent event stream."""
+        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
+        query = {name: value for name, value in params.items() if value is not None}
+        try:
+            with self._http.stream("GET", path, params=query, headers=headers) as response:
+                if response.status_code != 200:
+                    response.read()
+                    _checked(response)
+                event = "message"
+                for line in response.iter_lines():
+                    if line.startswith("event:"):
+                        event = line[6:].strip()
+                    elif line.startswith("data:"):
+                        yield event, json.loads(line[5:])
+                        event = "message"
+        except httpx.TransportError as error:
+            raise ApiUnreachable(f"The log stream from {self.url} broke: {error}.") from error
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def _parse(reply: type[_Reply], response: httpx.Response) -> _Reply:
+    try:
+        return reply.model_validate_json(response.content)
+    except ValidationError as error:
+        raise ProtocolMismatch(
+            f"{response.request.url} answered something that is not a {reply.__name__}: is it a training API of this "
+            f"version? {error.errors()[0]['msg']}"
+        ) from error
+
+
+def _checked(response: httpx.Response) -> httpx.Response:
+    if response.is_success:
+        return response
+    try:
+        problem = wire.Problem.model_validate_json(response.content)
+    except ValidationError:
+        problem = wire.Problem(status=response.status_code, detail=response.text[:500])
+    text = (problem.detail or problem.title or f"HTTP {response.status_code}").rstrip()
+    if problem.hint:
+        text += f" {problem.hint}"
+    slug = problem.type.rsplit(":", 1)[-1]
+    if slug in _PROBLEMS:
+        raise _PROBLEMS[slug](text)
+    if response.status_code >= 500:
+        raise ApiFailed(f"{response.request.method} {response.request.url.path} failed: {text}")
+    raise errors.UserError(text)
