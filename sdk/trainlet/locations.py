@@ -1,0 +1,42 @@
+"""Where in the user's code something was written, for messages: `train.py:12`.
+
+Only the path and the line are told; nothing of trainlet's own frames.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_OWN = str(Path(__file__).parent) + os.sep
+
+
+def of(function: Callable[..., Any]) -> str:
+    """Return where a function is defined, as `file:line`; empty when it has no code."""
+    code = getattr(function, "__code__", None)
+    return "" if code is None else _place(code.co_filename, code.co_firstlineno)
+
+
+def caller() -> str:
+    """Return the line of user code that is running now, as `file:line`."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _is_internal(frame.f_code.co_filename):
+        frame = frame.f_back
+    return _place(frame.f_code.co_filename, frame.f_lineno)
+
+
+def _is_internal(filename: str) -> bool:
+    return filename.startswith((_OWN, "<frozen")) or filename.endswith(os.sep + "contextlib.py")
+
+
+def _place(filename: str, line: int) -> str:
+    path = Path(filename)
+    if not filename.startswith("<"):
+        try:
+            path = path.relative_to(Path.cwd())
+        except ValueError:
+            path = Path(path.name) if "ipykernel" in filename else path
+    return f"{path}:{line}"

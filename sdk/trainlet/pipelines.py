@@ -1,0 +1,206 @@
+"""The decorator `@tl.pipeline`: a function that describes a graph of steps.
+
+The function runs once, with futures as arguments, to record a graph; nothing it calls is executed then. How a graph
+runs is not known here: `trainlet.runs` and `trainlet_pipelines.compile` are asked when they are needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from trainlet import locations, signatures, steps, tracing
+from trainlet.core import durations, graphs, hints, specs
+from trainlet.core.errors import UserError
+from trainlet.futures import Future
+
+if TYPE_CHECKING:
+    from trainlet.runs import Run
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Pipeline(Generic[P, R]):
+    """A decorated function that describes a graph. Its parameters are the parameters of a run."""
+
+    __trainlet_pipeline__ = True
+
+    def __init__(self, function: Callable[P, R], name: str | None = None) -> None:
+        self._function = function
+        self.label = steps.node_label(function.__name__)
+        self.signature = signatures.Signature(function, function.__name__)
+        if self.signature.context is not None:
+            raise UserError(
+                f"{locations.of(function)}: a pipeline has no context; remove {self.signature.context}= "
+                "and use it in the steps."
+            )
+        for parameter in self.signature.parameters.values():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                at = locations.of(function)
+                raise UserError(f"{at}: **{parameter.name} is no parameter of a run. Name each one.")
+        try:
+            self.name = specs.dns_label(name or function.__name__)
+        except ValueError as error:
+            raise UserError(f"{locations.of(function)}: {error}.") from None
+        functools.update_wrapper(self, function)
+
+    def __repr__(self) -> str:
+        return f"<pipeline {self.name}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Inline this pipeline into the one that is being traced."""
+        trace = tracing.active()
+        if trace is None:
+            raise UserError(
+                f"{locations.caller()}: {self.label}(...) describes a graph and does not run by being called. "
+                f"Write {self.label}.local(...) to run it here, or {self.label}.run(...) on the training API."
+            )
+        given = self.signature.bind(args, kwargs)
+        annotations = hints.annotations_of(self._function)
+        arguments: dict[str, Any] = {}
+        for name, parameter in self.signature.parameters.items():
+            value = given.get(name, parameter.default)
+            if not isinstance(value, Future):
+                expression = trace.expression(value, f"{self.label}({name}=...)")
+                value = Future(trace, expression, name, annotations.get(name, Any), trace.stack[-1])
+            arguments[name] = value
+        called: Callable[..., R] = self._function
+        with trace.nested(self, self.label):
+            return called(**arguments)
+
+    def trace(self, params: dict[str, Any], *, resolve: bool = True) -> tracing.TracedPipeline:
+        """Record the graph, with `params` in place of defaults. `resolve=False` skips bundling the steps."""
+        if tracing.active() is not None:
+            raise UserError(f"{locations.caller()}: a pipeline is being traced; call {self.label}(...) to inline it.")
+        self._check_names(params)
+        trace = tracing.Trace(self.name, resolve)
+        trace.pipelines.append(self)
+        annotations = hints.annotations_of(self._function)
+        arguments: dict[str, Any] = {
+            name: Future(trace, graphs.Parameter(name=name), name, annotations.get(name, Any))
+            for name in self.signature.parameters
+        }
+        called: Callable[..., Any] = self._function
+        with trace.opened():
+            outputs = _outputs(trace, called(**arguments))
+        return tracing.TracedPipeline(*self._graph(trace, params, outputs), trace.steps)
+
+    def _graph(
+        self, trace: tracing.Trace, params: dict[str, Any], outputs: dict[str, graphs.Expression]
+    ) -> tuple[graphs.Graph, dict[str, Any]]:
+        defaults: dict[str, Any] = {}
+        required: list[str] = []
+        values = dict(trace.values)
+        for name, parameter in self.signature.parameters.items():
+            value = params.get(name, parameter.default)
+            if value is not inspect.Parameter.empty and tracing.is_plain_json(value):
+                defaults[name] = value
+                continue
+            required.append(name)
+            if value is not inspect.Parameter.empty:
+                values[name] = value
+        graph = graphs.Graph(
+            name=self.name,
+            description=(inspect.getdoc(self._function) or "").partition("\n\n")[0],
+            parameters=defaults,
+            required=(*required, *trace.values),
+            nodes=tuple(trace.nodes.values()),
+            scopes=tuple(trace.scopes.values()),
+            outputs=outputs,
+        )
+        return graph, values
+
+    def _check_names(self, params: dict[str, Any]) -> None:
+        names = list(self.signature.parameters)
+        for name in params:
+            if name not in names:
+                hint = durations.nearest(name, names) if names else "It takes none."
+                raise UserError(f"{locations.caller()}: pipeline {self.name!r} has no parameter {name!r}. {hint}")
+
+    def _check_complete(self, params: dict[str, Any]) -> None:
+        self._check_names(params)
+        self.signature.bind((), params)
+
+    def graph(self, **params: Any) -> graphs.Graph:
+        """Return the traced graph, with `params` as defaults; no step is bundled."""
+        return self.trace(params, resolve=False).graph
+
+    def local(self, **params: Any) -> Any:
+        """Run in this process, where a debugger works, and return what the pipeline returns."""
+        from trainlet import runs
+
+        self._check_complete(params)
+        traced = self.trace(params, resolve=False)
+        return runs.local(traced.graph, {**traced.values, **params}, traced.steps)
+
+    def run(self, *, budget: str | float | None = None, labels: dict[str, str] | None = None, **params: Any) -> Run:
+        """Start on the training API and return the Run. `budget` ("20 USD") stops it after a checkpoint.
+
+        A parameter of the pipeline that is named `budget` or `labels` cannot be given here; rename it.
+        """
+        from trainlet import runs
+
+        self._check_complete(params)
+        budget_nano = None if budget is None else durations.parse_money_nano(budget, "budget=")
+        traced = self.trace(params)
+        values = {**traced.values, **params}
+        return runs.start(traced.graph, values, traced.steps, budget_nano=budget_nano, labels=labels)
+
+    def compile(self, path: str | Path, target: Any = None) -> Path:
+        """Write this pipeline as Kubeflow Pipelines v2 YAML; needs `trainlet[kfp]`."""
+        traced = self.trace({})
+        self._check_compiles(traced)
+        from trainlet_pipelines import compile as compiler
+
+        specs_by_name = {name: step.spec() for name, step in traced.steps.items()}
+        return compiler.compile_graph(traced.graph, specs_by_name, path, target)
+
+    def _check_compiles(self, traced: tracing.TracedPipeline) -> None:
+        for name, value in traced.values.items():
+            raise UserError(
+                f"Pipeline {self.name!r} holds a {type(value).__name__} as "
+                f"{'a constant' if name.startswith('$') else f'the default of {name}'}, which is not JSON. "
+                "To compile it, return that value from a step."
+            )
+
+
+def _outputs(trace: tracing.Trace, returned: Any) -> dict[str, graphs.Expression]:
+    if returned is None:
+        return {}
+    if type(returned) is dict and returned and all(type(key) is str for key in returned):
+        return {key: trace.expression(value, f"return {{{key!r}: ...}}") for key, value in returned.items()}
+    return {"result": trace.expression(returned, "return")}
+
+
+class PipelineDecorator(Protocol):
+    """What `tl.pipeline(...)` with options returns."""
+
+    def __call__(self, function: Callable[P, R], /) -> Pipeline[P, R]:
+        """Make the pipeline."""
+        ...
+
+
+@overload
+def pipeline(function: Callable[P, R], /) -> Pipeline[P, R]: ...
+@overload
+def pipeline(*, name: str | None = None) -> PipelineDecorator: ...
+def pipeline(function: Any = None, /, *, name: str | None = None, **unknown: Any) -> Any:
+    """Make a pipeline of a function that calls steps. `name` is what its runs are called."""
+    for option in unknown:
+        raise UserError(f"{option}= is not an option of tl.pipeline. {durations.nearest(option, ['name'])}")
+    if function is None:
+        return lambda decorated: _make(decorated, name)
+    if not callable(function) and not isinstance(function, (staticmethod, classmethod)):
+        at = locations.caller()
+        raise UserError(f"{at}: options of tl.pipeline are keyword-only: @tl.pipeline(name={function!r}).")
+    return _make(function, name)
+
+
+def _make(function: Any, name: str | None) -> Pipeline[Any, Any]:
+    if isinstance(function, (Pipeline, steps.Step)):
+        raise UserError(f"{locations.caller()}: {function!r} is decorated already. Use one decorator only.")
+    return Pipeline(signatures.check_function(function, "tl.pipeline"), name)
