@@ -1,0 +1,189 @@
+"""The database: SQLite by default, PostgreSQL when the API has several replicas; the same code on both.
+
+Writes are serial: SQLite by nature (`BEGIN IMMEDIATE` behind a process lock, so that nobody polls for the file lock),
+PostgreSQL by one advisory lock per transaction. State changes are small, so what this costs in parallelism it returns in
+having no deadlocks and one order of events.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from trainlet.core.clocks import Clock, SystemClock
+from trainlet.core.errors import PlatformError
+from trainlet.core.settings import Limits
+from trainlet_functions.billing import prices as price_lists
+
+_ADVISORY_LOCK = 0x7472_6169_6E  # "train"
+_POLL_S = 0.5  # how late another replica's change may be noticed
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What admission may hand out. `owns_devices`: the API assigns devices of this machine (the local pool).
+
+    `cpu_slots` bounds CPU tasks that run at once; None where the cluster decides.
+    """
+
+    owns_devices: bool = True
+    cpu_slots: int | None = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """An open transaction and the moment it happens at."""
+
+    conn: Connection
+    now_ns: int
+    limits: Limits = field(default_factory=Limits)
+    capacity: Capacity = field(default_factory=Capacity)
+    prices: price_lists.PriceList = field(default_factory=price_lists.load)
+
+    def one(self, statement: Any) -> sa.Row[Any] | None:
+        """Return the only row, or None."""
+        return self.conn.execute(statement).one_or_none()
+
+    def all(self, statement: Any) -> list[sa.Row[Any]]:
+        """Return all rows."""
+        return list(self.conn.execute(statement).all())
+
+    def run(self, statement: Any, parameters: Any = None) -> int:
+        """Execute a statement and return how many rows it touched."""
+        return int(self.conn.execute(statement, parameters).rowcount)
+
+
+class Database:
+    """An engine, the clock that stamps its transactions, and a signal that something changed."""
+
+    def __init__(
+        self,
+        url: str,
+        clock: Clock | None = None,
+        *,
+        limits: Limits | None = None,
+        capacity: Capacity | None = None,
+        prices: price_lists.PriceList | None = None,
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.limits = limits or Limits()
+        self.capacity = capacity or Capacity()
+        self.prices = prices or price_lists.load()
+        self.sqlite = url.startswith("sqlite")
+        self.engine = _sqlite_engine(url) if self.sqlite else sa.create_engine(url, pool_size=20, max_overflow=100)
+        self._writer = threading.Lock()
+        self._changed = threading.Condition()
+        self.change_count = 0
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[Transaction]:
+        """Open a transaction that may change things; it commits when the block ends without an error."""
+        with self._serial(), self._errors(), self.engine.connect() as plain:
+            conn = plain.execution_options(trainlet_write=True)
+            with conn.begin():
+                if not self.sqlite:
+                    conn.execute(sa.text(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})"))
+                yield self._transaction(conn)
+        with self._changed:
+            self.change_count += 1
+            self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Transaction]:
+        """Open a transaction that sees one moment and changes nothing."""
+        with self._errors(), self.engine.connect() as conn, conn.begin():
+            yield self._transaction(conn)
+
+    def wait_for_change(self, seen: int, timeout_s: float) -> int:
+        """Block until a transaction of this process committed after `seen`, or a while passed; return the new count.
+
+        Another replica's changes wake nobody here, so callers look again at least every half second.
+        """
+        with self._changed:
+            if self.change_count == seen:
+                self._changed.wait(timeout_s if self.sqlite else min(timeout_s, _POLL_S))
+            return self.change_count
+
+    def migrate(self) -> None:
+        """Bring the schema to this version; safe when several replicas start at once."""
+        from alembic import command
+        from alembic.config import Config
+
+        config = Config()
+        config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+        with self._writer, self._errors(), self.engine.connect() as plain:
+            conn = plain.execution_options(trainlet_write=True)
+            with conn.begin():
+                if not self.sqlite:
+                    conn.execute(sa.text(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})"))
+                config.attributes["connection"] = conn
+                command.upgrade(config, "head")
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+    def _serial(self) -> contextlib.AbstractContextManager[object]:
+        return self._writer if self.sqlite else contextlib.nullcontext()
+
+    def _transaction(self, conn: Connection) -> Transaction:
+        return Transaction(conn, self.clock.wall_ns(), self.limits, self.capacity, self.prices)
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sa.exc.OperationalError as error:
+            raise PlatformError(
+                f"The database {self.engine.url.render_as_string(hide_password=True)} failed: {error.orig}. "
+                "Nothing was changed; the call may be repeated."
+            ) from error
+
+
+def _sqlite_engine(url: str) -> Engine:
+    engine = sa.create_engine(
+        url, pool_size=20, max_overflow=200, connect_args={"timeout": 30, "check_same_thread": False}
+    )
+
+    @sa.event.listens_for(engine, "connect")
+    def configure(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # we say BEGIN ourselves
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=30000", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @sa.event.listens_for(engine, "begin")
+    def begin(conn: Connection) -> None:
+        write = conn.get_execution_options().get("trainlet_write")
+        conn.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    return engine
+
+
+def dumps(value: Any) -> str:
+    """Return compact JSON text for a column."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def loads(text: str | None) -> Any:
+    """Return the JSON of a column, None for NULL."""
+    return None if text is None else json.loads(text)
+
+
+def wait_until(database: Database, deadline_s: float) -> Iterator[int]:
+    """Yield now and after every change until the deadline (monotonic seconds) has passed; for long polls."""
+    while True:
+        seen = database.change_count
+        yield seen
+        left = deadline_s - time.monotonic()
+        if left <= 0:
+            return
+        database.wait_for_change(seen, left)

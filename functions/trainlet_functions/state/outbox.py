@@ -1,0 +1,106 @@
+"""The outbox: CloudEvents that are committed with the change they tell of, and delivered at least once after it.
+
+Two kinds of rows: wake-ups (`function` is set) go to a worker and are closed when the task moves on; lifecycle events
+tell the outside what happened. A delivery that fails comes back later, and after many tries it is a dead letter that
+can be seen; a task that is still waiting is announced anew by the supervisor, so nothing depends on a dead letter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from trainlet.core.specs import FunctionSpec
+from trainlet_functions.state import schema
+from trainlet_functions.state.database import Transaction, dumps
+
+WAKE_UP = "dev.trainlet.step.requested"
+LIFECYCLE = "dev.trainlet.task."
+MAX_TRIES = 30
+_TABLE = schema.outbox
+
+
+def wake_up(tx: Transaction, task: sa.Row[Any], spec: FunctionSpec, epoch: int, number: int) -> None:
+    """Announce a dispatched task to its function's workers."""
+    data = {
+        "task": task.key,
+        "epoch": epoch,
+        "function": task.function,
+        "digest": task.digest,
+        "bundle": spec.bundle,
+        "project": task.project,
+    }
+    _insert(tx, f"{task.key}.{epoch}.{number}", WAKE_UP, task, epoch, task.function, data)
+
+
+def lifecycle(tx: Transaction, task: sa.Row[Any], state: str, reason: str, epoch: int, version: int) -> None:
+    """Tell that a task entered a state."""
+    data = {"task": task.key, "run": task.run_id, "node": task.node, "state": state, "reason": reason, "epoch": epoch}
+    _insert(tx, f"{task.key}.v{version}", LIFECYCLE + state, task, epoch, None, data)
+
+
+def _insert(
+    tx: Transaction, event_id: str, kind: str, task: sa.Row[Any], epoch: int, function: str | None, data: dict[str, Any]
+) -> None:
+    tx.run(
+        _TABLE.insert().values(
+            event_id=event_id,
+            type=kind,
+            project=task.project,
+            task=task.key,
+            epoch=epoch,
+            function=function,
+            data=dumps(data),
+            created_ns=tx.now_ns,
+            due_ns=tx.now_ns,
+            tries=0,
+        )
+    )
+
+
+def close(tx: Transaction, task: str, epoch: int) -> None:
+    """Take back the wake-ups of an attempt that was claimed or given up."""
+    where = (_TABLE.c.task == task) & (_TABLE.c.epoch <= epoch) & _TABLE.c.due_ns.is_not(None)
+    tx.run(_TABLE.update().where(where & _TABLE.c.function.is_not(None)).values(due_ns=None, delivered_ns=tx.now_ns))
+
+
+def due(tx: Transaction, limit: int = 100, *, lifecycle_too: bool = False) -> list[sa.Row[Any]]:
+    """Return events whose time has come, the oldest first."""
+    where = _TABLE.c.due_ns <= tx.now_ns
+    if not lifecycle_too:
+        where &= _TABLE.c.function.is_not(None)
+    return tx.all(sa.select(_TABLE).where(where).order_by(_TABLE.c.due_ns, _TABLE.c.id).limit(limit))
+
+
+def next_due_ns(tx: Transaction) -> int | None:
+    """Return when the next wake-up is due, or None."""
+    return tx.conn.execute(sa.select(sa.func.min(_TABLE.c.due_ns)).where(_TABLE.c.function.is_not(None))).scalar()
+
+
+def delivered(tx: Transaction, row_id: int) -> None:
+    """Note that somebody acknowledged the event."""
+    tx.run(_TABLE.update().where(_TABLE.c.id == row_id).values(due_ns=None, delivered_ns=tx.now_ns))
+
+
+def failed(tx: Transaction, row: sa.Row[Any], error: str) -> None:
+    """Note a failed delivery: try again later (0.1 s doubling to 30 s), or bury it after many tries."""
+    tries = row.tries + 1
+    pause_ns = min(30_000_000_000, 100_000_000 << min(tries - 1, 9))
+    dead = tries >= MAX_TRIES
+    tx.run(
+        _TABLE.update()
+        .where(_TABLE.c.id == row.id)
+        .values(
+            tries=tries,
+            last_error=error[:500],
+            due_ns=None if dead else tx.now_ns + pause_ns,
+            dead_ns=tx.now_ns if dead else None,
+        )
+    )
+
+
+def dead_letters(tx: Transaction, limit: int = 100) -> list[sa.Row[Any]]:
+    """Return what could not be delivered, the newest first."""
+    where = _TABLE.c.dead_ns.is_not(None)
+    return tx.all(sa.select(_TABLE).where(where).order_by(_TABLE.c.dead_ns.desc()).limit(limit))

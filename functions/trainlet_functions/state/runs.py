@@ -1,0 +1,173 @@
+"""Runs: created and finished by the dispatcher that drives them, cancelled and resumed by people."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import sqlalchemy as sa
+
+from trainlet.core import wire
+from trainlet.core.errors import ConflictError, NotFoundError
+from trainlet.core.models import canonical_json, sha256_hex
+from trainlet_functions.state import admission, dispatchers, schema, stops, transitions, views
+from trainlet_functions.state.database import Transaction, dumps
+
+_TABLE = schema.runs
+
+
+def create(tx: Transaction, project: str, run_id: str, body: wire.RunCreate) -> tuple[wire.RunView, bool]:
+    """Create a run, or attach to the one that the same body created; returns (run, created).
+
+    Raises ConflictError when the id is used with another body.
+    """
+    digest = sha256_hex(canonical_json(body.model_dump(mode="json", exclude={"dispatcher"})))
+    if body.dispatcher is not None:
+        dispatchers.renew(tx, project, body.dispatcher)
+    row = tx.one(sa.select(_TABLE).where(_TABLE.c.id == run_id))
+    if row is not None:
+        if row.project != project or row.body_hash != digest:
+            raise ConflictError(f"The run id {run_id!r} is used already with other content. Choose another id.")
+        if body.dispatcher is not None:
+            tx.run(_TABLE.update().where(_TABLE.c.id == run_id).values(dispatcher=body.dispatcher.id))
+        return views.run_view(tx, row), False
+    _insert(tx, project, run_id, body, digest, automatic=body.graph is None)
+    return get(tx, project, run_id), True
+
+
+def ensure(tx: Transaction, project: str, run_id: str, pipeline: str, dispatcher: str | None) -> sa.Row[Any]:
+    """Return the run of a task, made on the fly when a task is all there is of it."""
+    row = tx.one(sa.select(_TABLE).where(_TABLE.c.id == run_id))
+    if row is None:
+        _insert(tx, project, run_id, wire.RunCreate(pipeline=pipeline), "", automatic=True)
+        return tx.conn.execute(sa.select(_TABLE).where(_TABLE.c.id == run_id)).one()
+    if row.project != project:
+        raise ConflictError(f"The run id {run_id!r} is used already. Choose another id.")
+    if row.state != "running":
+        if row.automatic and row.state != "canceled":
+            tx.run(_TABLE.update().where(_TABLE.c.id == run_id).values(state="running", reason="", finished_ns=None))
+            return tx.conn.execute(sa.select(_TABLE).where(_TABLE.c.id == run_id)).one()
+        raise ConflictError(f"The run {run_id} is {row.state} ({row.reason}); resume it before it gets new tasks.")
+    return row
+
+
+def _insert(tx: Transaction, project: str, run_id: str, body: wire.RunCreate, digest: str, *, automatic: bool) -> None:
+    tx.run(
+        _TABLE.insert().values(
+            id=run_id,
+            project=project,
+            pipeline=body.pipeline,
+            graph=None if body.graph is None else dumps(body.graph),
+            params=dumps(body.params),
+            body_hash=digest,
+            automatic=automatic,
+            state="running",
+            reason="",
+            created_ns=tx.now_ns,
+            outputs="{}",
+            dispatcher=body.dispatcher.id if body.dispatcher else None,
+            budget_nano=body.budget_nano,
+            labels=dumps(body.labels),
+            change_seq=0,
+            log_seq=0,
+        )
+    )
+
+
+def row(tx: Transaction, project: str, run_id: str) -> sa.Row[Any]:
+    """Return the row of a run; raises NotFoundError."""
+    found = tx.one(sa.select(_TABLE).where((_TABLE.c.id == run_id) & (_TABLE.c.project == project)))
+    if found is None:
+        raise NotFoundError(f"Project {project!r} has no run {run_id!r}. `trainlet runs` lists those it has.")
+    return found
+
+
+def get(tx: Transaction, project: str, run_id: str) -> wire.RunView:
+    """Return a run."""
+    return views.run_view(tx, row(tx, project, run_id))
+
+
+def list_(tx: Transaction, project: str, cursor: str | None = None, limit: int = 50) -> wire.Page:
+    """Return runs, the newest first."""
+    where = _TABLE.c.project == project
+    if cursor is not None:
+        created_ns, last = _decode(cursor)
+        where &= sa.tuple_(_TABLE.c.created_ns, _TABLE.c.id) < sa.tuple_(sa.literal(created_ns), sa.literal(last))
+    order = (_TABLE.c.created_ns.desc(), _TABLE.c.id.desc())
+    rows = tx.all(sa.select(_TABLE).where(where).order_by(*order).limit(limit + 1))
+    items = [views.run_view(tx, one, graph=False).model_dump(mode="json") for one in rows[:limit]]
+    more = rows[limit - 1] if len(rows) > limit else None
+    return wire.Page(items=items, next=None if more is None else _encode(more.created_ns, more.id))
+
+
+def cancel(tx: Transaction, project: str, run_id: str, reason: str) -> wire.RunView:
+    """Stop a run: waiting tasks at once, running ones after a checkpoint. A finished run stays as it is."""
+    found = row(tx, project, run_id)
+    if found.state == "running":
+        end(tx, found, "canceled", reason)
+        stops.request_all(tx, schema.tasks.c.run_id == run_id, "canceled", reason)
+    return get(tx, project, run_id)
+
+
+def end(tx: Transaction, run: sa.Row[Any], state: str, reason: str, **columns: Any) -> None:
+    """Move a running run to a terminal state."""
+    values = {"state": state, "reason": reason, "finished_ns": tx.now_ns, **columns}
+    tx.run(_TABLE.update().where((_TABLE.c.id == run.id) & (_TABLE.c.state == "running")).values(values))
+    transitions.next_version(tx, run.id)
+
+
+def resume(tx: Transaction, project: str, run_id: str, body: wire.Resume) -> wire.RunView:
+    """Continue a failed or cancelled run: what succeeded stays, the rest is queued again and has its checkpoints."""
+    found = row(tx, project, run_id)
+    if body.dispatcher is not None:
+        dispatchers.renew(tx, project, body.dispatcher)
+    values: dict[str, Any] = {"state": "running", "reason": "resumed", "finished_ns": None, "error": None}
+    if body.dispatcher is not None:
+        values["dispatcher"] = body.dispatcher.id
+    if body.budget_nano is not None:
+        values["budget_nano"] = body.budget_nano
+    tx.run(_TABLE.update().where(_TABLE.c.id == run_id).values(values))
+    owner = body.dispatcher.id if body.dispatcher else None
+    tasks = schema.tasks
+    for task in tx.all(sa.select(tasks).where(tasks.c.run_id == run_id).order_by(tasks.c.created_ns)):
+        if task.state in ("failed", "canceled"):
+            fresh = {"failures": 0, "losses": 0, "not_before_ns": tx.now_ns, "error": None, "dispatcher": owner}
+            transitions.move(tx, task, "queued", "resumed by the user", "user", **fresh)
+        elif task.state != "succeeded":
+            transitions.touch(tx, task, dispatcher=owner, stop_code=None, stop_reason=None, stop_by_ns=None)
+    admission.admit(tx)
+    transitions.next_version(tx, found.id)
+    return get(tx, project, run_id)
+
+
+def finish(tx: Transaction, project: str, run_id: str, body: wire.RunFinish) -> wire.RunView:
+    """Record the outcome that the dispatcher found; repeating it, or finishing a cancelled run, changes nothing."""
+    found = row(tx, project, run_id)
+    if found.state == "running":
+        error = None if body.error is None else body.error.model_dump_json()
+        end(tx, found, body.state, body.reason, outputs=dumps(body.outputs), error=error)
+        if body.state != "succeeded":
+            stops.request_all(tx, schema.tasks.c.run_id == run_id, "canceled", body.reason or "the run ended")
+    return get(tx, project, run_id)
+
+
+def changes(tx: Transaction, project: str, run_id: str, after: int) -> wire.Changes:
+    """Return the tasks that changed after a cursor, and the next cursor."""
+    found = row(tx, project, run_id)
+    tasks = schema.tasks
+    where = (tasks.c.run_id == run_id) & (tasks.c.version > after)
+    rows = tx.all(sa.select(tasks).where(where).order_by(tasks.c.version))
+    view = views.run_view(tx, found, graph=False)
+    return wire.Changes(cursor=found.change_seq, run=view, tasks=views.task_views(tx, rows))
+
+
+def _encode(created_ns: int, run_id: str) -> str:
+    return base64.urlsafe_b64encode(f"{created_ns}:{run_id}".encode()).decode().rstrip("=")
+
+
+def _decode(cursor: str) -> tuple[int, str]:
+    try:
+        created, _, run_id = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode().partition(":")
+        return int(created), run_id
+    except ValueError as error:
+        raise NotFoundError(f"The cursor {cursor!r} is not one that a listing gave.") from error

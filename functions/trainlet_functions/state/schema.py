@@ -1,0 +1,231 @@
+"""The tables. Times are UTC nanoseconds, JSON is text, and every row belongs to a project directly or by its task."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, Table, Text
+
+metadata = MetaData()
+
+functions = Table(
+    "functions",
+    metadata,
+    Column("project", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("digest", Text, primary_key=True),
+    Column("spec", Text, nullable=False),
+    Column("created_ns", BigInteger, nullable=False),
+)
+
+dispatchers = Table(
+    "dispatchers",
+    metadata,
+    Column("project", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("expires_ns", BigInteger, nullable=False),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("pipeline", Text, nullable=False),
+    Column("graph", Text),
+    Column("params", Text, nullable=False),
+    Column("body_hash", Text, nullable=False),
+    Column("automatic", Boolean, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("created_ns", BigInteger, nullable=False),
+    Column("finished_ns", BigInteger),
+    Column("outputs", Text, nullable=False),
+    Column("error", Text),
+    Column("dispatcher", Text),
+    Column("budget_nano", BigInteger),
+    Column("labels", Text, nullable=False),
+    Column("change_seq", BigInteger, nullable=False),
+    Column("log_seq", BigInteger, nullable=False),
+    Index("runs_by_time", "project", "created_ns"),
+    Index("runs_by_dispatcher", "project", "dispatcher"),
+)
+
+tasks = Table(
+    "tasks",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("function", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("args", Text, nullable=False),
+    Column("labels", Text, nullable=False),
+    Column("body_hash", Text, nullable=False),
+    Column("dispatcher", Text),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("created_ns", BigInteger, nullable=False),
+    Column("updated_ns", BigInteger, nullable=False),
+    Column("finished_ns", BigInteger),
+    Column("output", Text),
+    Column("error", Text),
+    Column("progress", Text),
+    Column("metrics", Text, nullable=False),
+    Column("checkpoints", Text, nullable=False),
+    Column("failures", Integer, nullable=False),
+    Column("losses", Integer, nullable=False),
+    Column("not_before_ns", BigInteger, nullable=False),
+    Column("announced_ns", BigInteger, nullable=False),
+    Column("announcements", Integer, nullable=False),
+    Column("deadline_ns", BigInteger),
+    Column("stop_code", Text),
+    Column("stop_reason", Text),
+    Column("stop_by_ns", BigInteger),
+    Column("lane", Text, nullable=False),
+    Index("tasks_by_run", "run_id", "version"),
+    Index("tasks_by_state", "state", "created_ns"),
+    Index("tasks_by_function", "project", "function", "state"),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("task", Text, primary_key=True),
+    Column("epoch", Integer, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("outcome", Text),
+    Column("worker", Text, nullable=False),
+    Column("nonce", Text, nullable=False),
+    Column("token_hash", Text, nullable=False),
+    Column("devices", Text, nullable=False),
+    Column("claimed_ns", BigInteger, nullable=False),
+    Column("started_ns", BigInteger),
+    Column("finished_ns", BigInteger),
+    Column("lease_until_ns", BigInteger, nullable=False),
+    Column("resumed_from_step", BigInteger),
+    Column("reason", Text, nullable=False),
+    Column("error", Text),
+    Index("attempts_by_lease", "state", "lease_until_ns"),
+    Index("attempts_by_worker", "worker", "state"),
+)
+
+devices = Table(
+    "devices",
+    metadata,
+    Column("uuid", Text, primary_key=True),
+    Column("position", Integer, nullable=False),
+    Column("sku", Text),
+    Column("info", Text, nullable=False),
+    Column("task", Text),
+    Column("epoch", Integer),
+    Column("held_as", Text),
+)
+
+timeline = Table(
+    "timeline",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("task", Text, nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("at_ns", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Index("timeline_by_task", "task", "id"),
+)
+
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("event_id", Text, nullable=False, unique=True),
+    Column("type", Text, nullable=False),
+    Column("project", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("function", Text),
+    Column("data", Text, nullable=False),
+    Column("created_ns", BigInteger, nullable=False),
+    Column("due_ns", BigInteger),
+    Column("tries", Integer, nullable=False),
+    Column("delivered_ns", BigInteger),
+    Column("dead_ns", BigInteger),
+    Column("last_error", Text),
+    Index("outbox_by_due", "due_ns"),
+    Index("outbox_by_task", "task", "epoch"),
+)
+
+inbox = Table(
+    "inbox",
+    metadata,
+    Column("project", Text, primary_key=True),
+    Column("source", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("type", Text, nullable=False),
+    Column("payload_hash", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("received_ns", BigInteger, nullable=False),
+)
+
+logs = Table(
+    "logs",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("seq_end", BigInteger, primary_key=True),
+    Column("task", Text, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("rank", Integer, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("lines", Text, nullable=False),
+)
+
+log_offsets = Table(
+    "log_offsets",
+    metadata,
+    Column("task", Text, primary_key=True),
+    Column("epoch", Integer, primary_key=True),
+    Column("rank", Integer, primary_key=True),
+    Column("next_offset", BigInteger, nullable=False),
+)
+
+log_archives = Table(
+    "log_archives",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("seq_end", BigInteger, primary_key=True),
+    Column("key", Text, nullable=False),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("hash", Text, primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("scopes", Text, nullable=False),
+    Column("label", Text, nullable=False),
+    Column("created_ns", BigInteger, nullable=False),
+    Column("expires_ns", BigInteger),
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("function", Text, nullable=False),
+    Column("url", Text),
+    Column("busy", Boolean, nullable=False),
+    Column("seen_ns", BigInteger, nullable=False),
+    Index("workers_by_function", "project", "function", "busy"),
+)
+
+leaders = Table(
+    "leaders",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("until_ns", BigInteger, nullable=False),
+)

@@ -1,0 +1,178 @@
+"""The supervisor: what time alone makes happen. Stale leases, lost dispatchers, timeouts, retries, re-announcements.
+
+With several replicas of the API exactly one acts: the one that holds the leader row. Every duty is its own transaction
+and can be repeated, so a supervisor that dies in the middle leaves nothing half done.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+
+import sqlalchemy as sa
+
+from trainlet.core.protocols import ObjectStore
+from trainlet_functions.state import admission, attempts, functions, logs, outbox, runs, schema, stops, transitions
+from trainlet_functions.state.database import Database, Transaction
+
+LEADER_S = 10.0
+_LOG = logging.getLogger(__name__)
+_TASKS = schema.tasks
+_ATTEMPTS = schema.attempts
+
+
+class Supervisor:
+    """Acts on what has become due. `tick` is cheap when nothing has."""
+
+    def __init__(self, database: Database, store: ObjectStore | None = None) -> None:
+        self._database = database
+        self._store = store
+        self.name = f"supervisor-{uuid.uuid4().hex[:12]}"
+        self._duties: tuple[Callable[[Transaction], object], ...] = (
+            stale_leases,
+            lost_dispatchers,
+            timeouts,
+            overdue_stops,
+            announce_again,
+            admission.admit,
+        )
+
+    def tick(self) -> bool:
+        """Do what is due; returns False when another replica is the leader."""
+        with self._database.write() as tx:
+            if not lead(tx, self.name):
+                return False
+        for duty in self._duties:
+            if not self._due(duty):
+                continue
+            with self._database.write() as tx:
+                duty(tx)
+        self._archive()
+        return True
+
+    def _due(self, duty: Callable[[Transaction], object]) -> bool:
+        """Look first without the write lock: most ticks have nothing to do."""
+        with self._database.read() as tx:
+            query = _QUERIES[duty](tx)
+            return tx.conn.execute(query.limit(1)).first() is not None
+
+    def _archive(self) -> None:
+        if self._store is None:
+            return
+        with self._database.read() as tx:
+            due = logs.to_archive(tx)
+        for run_id in due:
+            with self._database.write() as tx:
+                logs.archive(tx, self._store, run_id)
+
+
+def lead(tx: Transaction, holder: str) -> bool:
+    """Take or renew the leader row; returns whether `holder` leads now."""
+    table = schema.leaders
+    until_ns = tx.now_ns + round(LEADER_S * 1e9)
+    row = tx.one(sa.select(table).where(table.c.name == "supervisor"))
+    if row is None:
+        tx.run(table.insert().values(name="supervisor", holder=holder, until_ns=until_ns))
+        return True
+    if row.holder != holder and row.until_ns > tx.now_ns:
+        return False
+    tx.run(table.update().where(table.c.name == "supervisor").values(holder=holder, until_ns=until_ns))
+    return True
+
+
+def abdicate(tx: Transaction, holder: str) -> None:
+    """Give the leader row back at once, at an orderly end."""
+    tx.run(schema.leaders.delete().where(schema.leaders.c.holder == holder))
+
+
+def stale_leases(tx: Transaction) -> None:
+    """Give up attempts whose worker has not been heard of for a lease time."""
+    for attempt in tx.all(_stale_leases(tx)):
+        attempts.lost(
+            tx, attempt.task, attempt.epoch, f"worker {attempt.worker} was not heard of for {tx.limits.lease_s:g} s"
+        )
+
+
+def lost_dispatchers(tx: Transaction) -> None:
+    """Stop what nobody waits for: runs first, then tasks that came without a graph."""
+    reason = "nobody waits for it any more; run.resume() continues from the last checkpoint"
+    table = schema.dispatchers
+    for gone in tx.all(_lost_dispatchers(tx)):
+        owned = (schema.runs.c.project == gone.project) & (schema.runs.c.dispatcher == gone.id)
+        for run in tx.all(sa.select(schema.runs).where(owned & (schema.runs.c.state == "running"))):
+            runs.end(tx, run, "canceled", reason)
+            stops.request_all(tx, _TASKS.c.run_id == run.id, "dispatcher_lost", reason)
+        theirs = (_TASKS.c.project == gone.project) & (_TASKS.c.dispatcher == gone.id)
+        stops.request_all(tx, theirs, "dispatcher_lost", reason)
+        tx.run(table.delete().where((table.c.project == gone.project) & (table.c.id == gone.id)))
+
+
+def timeouts(tx: Transaction) -> None:
+    """Ask attempts that ran too long to stop."""
+    for task in tx.all(_timeouts(tx)):
+        stops.request(tx, task, "timeout", "the attempt reached its timeout")
+
+
+def overdue_stops(tx: Transaction) -> None:
+    """End attempts that were asked to stop and did not."""
+    for task in tx.all(_overdue_stops(tx)):
+        attempts.lost(tx, task.key, task.epoch, f"it did not stop in time ({task.stop_reason})")
+
+
+def announce_again(tx: Transaction) -> None:
+    """Announce dispatched tasks that nobody claimed in time."""
+    for task in tx.all(_unclaimed(tx)):
+        number = task.announcements + 1
+        outbox.close(tx, task.key, task.epoch)
+        row = transitions.touch(tx, task, announced_ns=tx.now_ns, announcements=number)
+        spec = functions.spec(tx, task.project, task.function, task.digest)
+        outbox.wake_up(tx, row, spec, task.epoch, number)
+
+
+def grace_after_restart(tx: Transaction) -> int:
+    """Extend all leases: nobody could renew them while the API was away. Returns how many attempts go on."""
+    until_ns = tx.now_ns + round(2 * tx.limits.lease_s * 1e9)
+    running = _ATTEMPTS.c.state == "running"
+    short = _ATTEMPTS.c.lease_until_ns < until_ns
+    tx.run(_ATTEMPTS.update().where(running & short).values(lease_until_ns=until_ns))
+    table = schema.dispatchers
+    wait_ns = tx.now_ns + round(tx.limits.dispatcher_lease_s * 1e9)
+    tx.run(table.update().where(table.c.expires_ns < wait_ns).values(expires_ns=wait_ns))
+    return int(tx.conn.execute(sa.select(sa.func.count()).select_from(_ATTEMPTS).where(running)).scalar_one())
+
+
+def _stale_leases(tx: Transaction) -> sa.Select[tuple[object]]:
+    return sa.select(_ATTEMPTS).where((_ATTEMPTS.c.state == "running") & (_ATTEMPTS.c.lease_until_ns < tx.now_ns))
+
+
+def _lost_dispatchers(tx: Transaction) -> sa.Select[tuple[object]]:
+    return sa.select(schema.dispatchers).where(schema.dispatchers.c.expires_ns < tx.now_ns)
+
+
+def _timeouts(tx: Transaction) -> sa.Select[tuple[object]]:
+    late = (_TASKS.c.state == "running") & (_TASKS.c.deadline_ns < tx.now_ns) & _TASKS.c.stop_code.is_(None)
+    return sa.select(_TASKS).where(late)
+
+
+def _overdue_stops(tx: Transaction) -> sa.Select[tuple[object]]:
+    return sa.select(_TASKS).where((_TASKS.c.state == "running") & (_TASKS.c.stop_by_ns < tx.now_ns))
+
+
+def _unclaimed(tx: Transaction) -> sa.Select[tuple[object]]:
+    since_ns = tx.now_ns - round(tx.limits.announce_s * 1e9)
+    return sa.select(_TASKS).where((_TASKS.c.state == "dispatched") & (_TASKS.c.announced_ns < since_ns))
+
+
+def _queued(tx: Transaction) -> sa.Select[tuple[object]]:
+    return sa.select(_TASKS).where((_TASKS.c.state == "queued") & (_TASKS.c.not_before_ns <= tx.now_ns))
+
+
+_QUERIES: dict[Callable[[Transaction], object], Callable[[Transaction], sa.Select[tuple[object]]]] = {
+    stale_leases: _stale_leases,
+    lost_dispatchers: _lost_dispatchers,
+    timeouts: _timeouts,
+    overdue_stops: _overdue_stops,
+    announce_again: _unclaimed,
+    admission.admit: _queued,
+}

@@ -1,0 +1,135 @@
+"""Tasks: created once by key, attached to by everybody who says the same, pinned to one version of the code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from trainlet.core import wire
+from trainlet.core.clocks import rfc3339
+from trainlet.core.errors import ConflictError, NotFoundError, UserError
+from trainlet.core.models import canonical_json, sha256_hex
+from trainlet_functions.state import (
+    admission,
+    devices,
+    dispatchers,
+    functions,
+    outbox,
+    runs,
+    schema,
+    stops,
+    transitions,
+    views,
+)
+from trainlet_functions.state.database import Transaction, dumps, loads
+
+_TABLE = schema.tasks
+
+
+def create(tx: Transaction, project: str, key: str, body: wire.TaskCreate) -> tuple[wire.TaskView, bool]:
+    """Create a task, or attach to it; returns (task, created). A new dispatcher takes it over.
+
+    Raises ConflictError for another body under the same key, NotFoundError for a function that is not registered,
+    UserError for devices that this machine can never give.
+    """
+    digest = sha256_hex(canonical_json(body.model_dump(mode="json", exclude={"dispatcher"})))
+    if body.dispatcher is not None:
+        dispatchers.renew(tx, project, body.dispatcher)
+    found = tx.one(sa.select(_TABLE).where(_TABLE.c.key == key))
+    if found is not None:
+        return _attach(tx, project, found, body, digest), False
+    spec = functions.spec(tx, project, body.function, body.digest)
+    if tx.capacity.owns_devices:
+        never = devices.fits_ever(tx, spec.resources)
+        if never is not None:
+            raise UserError(f"Task {key}: {never}. Ask for fewer devices, or set TRAINLET_VIRTUAL_GPUS.")
+    owner = body.dispatcher.id if body.dispatcher else None
+    runs.ensure(tx, project, body.run_id, body.node, owner)
+    tx.run(
+        _TABLE.insert().values(
+            key=key,
+            project=project,
+            run_id=body.run_id,
+            node=body.node,
+            function=body.function,
+            digest=body.digest,
+            args=dumps(body.args),
+            labels=dumps(body.labels),
+            body_hash=digest,
+            dispatcher=owner,
+            state="queued",
+            reason="created",
+            epoch=0,
+            version=transitions.next_version(tx, body.run_id),
+            created_ns=tx.now_ns,
+            updated_ns=tx.now_ns,
+            metrics="{}",
+            checkpoints="[]",
+            failures=0,
+            losses=0,
+            not_before_ns=tx.now_ns,
+            announced_ns=0,
+            announcements=0,
+            lane=admission.lane(spec),
+        )
+    )
+    task = row(tx, project, key)
+    transitions.record(tx, key, 0, "queued", "created", "dispatcher")
+    outbox.lifecycle(tx, task, "queued", "created", 0, task.version)
+    admission.admit(tx)
+    return get(tx, project, key), True
+
+
+def _attach(tx: Transaction, project: str, found: sa.Row[Any], body: wire.TaskCreate, digest: str) -> wire.TaskView:
+    if found.project != project or found.body_hash != digest:
+        raise ConflictError(
+            f"The task key {found.key!r} is used already with {_difference(found, body)}. Use another key."
+        )
+    if body.dispatcher is not None and found.dispatcher != body.dispatcher.id:
+        tx.run(_TABLE.update().where(_TABLE.c.key == found.key).values(dispatcher=body.dispatcher.id))
+    return get(tx, project, found.key)
+
+
+def _difference(found: sa.Row[Any], body: wire.TaskCreate) -> str:
+    """Say which part of the body differs from the stored one."""
+    before = {
+        "run_id": found.run_id,
+        "node": found.node,
+        "function": found.function,
+        "digest": found.digest,
+        "args": loads(found.args),
+        "labels": loads(found.labels),
+    }
+    names = [name for name, value in before.items() if getattr(body, name) != value]
+    return f"other {', '.join(names)}" if names else "other content"
+
+
+def row(tx: Transaction, project: str, key: str) -> sa.Row[Any]:
+    """Return the row of a task; raises NotFoundError."""
+    found = tx.one(sa.select(_TABLE).where((_TABLE.c.key == key) & (_TABLE.c.project == project)))
+    if found is None:
+        raise NotFoundError(f"Project {project!r} has no task {key!r}.")
+    return found
+
+
+def get(tx: Transaction, project: str, key: str) -> wire.TaskView:
+    """Return a task with its attempts."""
+    return views.task_view(tx, row(tx, project, key))
+
+
+def cancel(tx: Transaction, project: str, key: str, reason: str) -> wire.TaskView:
+    """Stop a task: at once when it waits, after a checkpoint when it runs; a terminal one stays as it is."""
+    stops.request(tx, row(tx, project, key), "canceled", reason)
+    admission.admit(tx)
+    return get(tx, project, key)
+
+
+def timeline(tx: Transaction, project: str, key: str) -> list[wire.TimelineEntry]:
+    """Return every state that a task has had, the oldest first."""
+    row(tx, project, key)
+    table = schema.timeline
+    return [
+        wire.TimelineEntry(at=rfc3339(one.at_ns), epoch=one.epoch, state=one.state, reason=one.reason, actor=one.actor)
+        for one in tx.all(sa.select(table).where(table.c.task == key).order_by(table.c.id))
+    ]
