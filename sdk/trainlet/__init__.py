@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from trainlet import runs as runs
     from trainlet.control import each as each
+    from trainlet.control import future as future
     from trainlet.control import on_exit as on_exit
     from trainlet.control import run_status as run_status
     from trainlet.control import when as when
@@ -55,7 +56,7 @@ _HOMES = {
     ),
     "trainlet.futures": ("Future",),
     "trainlet.options": ("Checkpoint", "Retries"),
-    "trainlet.control": ("each", "on_exit", "run_status", "when"),
+    "trainlet.control": ("each", "future", "on_exit", "run_status", "when"),
     "trainlet.pipelines": ("Pipeline", "pipeline"),
     "trainlet.runs": ("Run",),
     "trainlet.steps": ("INJECTED", "Step", "step"),

@@ -12,12 +12,20 @@ from pathlib import Path
 from typing import Any
 
 _OWN = str(Path(__file__).parent) + os.sep
+_STANDARD_LIBRARY = str(Path(os.__file__).parent) + os.sep
 
 
 def of(function: Callable[..., Any]) -> str:
     """Return where a function is defined, as `file:line`; empty when it has no code."""
     code = getattr(function, "__code__", None)
     return "" if code is None else _place(code.co_filename, code.co_firstlineno)
+
+
+def folder_of(function: Callable[..., Any]) -> Path | None:
+    """Return the folder of the file that defines a function; None for code that has no file."""
+    code = getattr(function, "__code__", None)
+    path = Path(code.co_filename) if code is not None else None
+    return path.parent if path is not None and path.is_file() else None
 
 
 def caller() -> str:
@@ -29,7 +37,9 @@ def caller() -> str:
 
 
 def _is_internal(filename: str) -> bool:
-    return filename.startswith((_OWN, "<frozen")) or filename.endswith(os.sep + "contextlib.py")
+    if filename.startswith(_STANDARD_LIBRARY):
+        return "site-packages" not in filename
+    return filename.startswith((_OWN, "<frozen"))
 
 
 def _place(filename: str, line: int) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainlet.core import durations, gpus, specs
+from trainlet.core.bundles import MANIFEST
 from trainlet.core.errors import UserError
 
 Duration = str | int | float | timedelta
@@ -96,8 +97,11 @@ class Options:
     allow_pickle: bool = False
 
 
-def parse(raw: dict[str, Any]) -> Options:
-    """Turn the keyword arguments of the decorator into Options; None means: not given."""
+def parse(raw: dict[str, Any], folder: Path | None = None) -> Options:
+    """Turn the keyword arguments of the decorator into Options; None means: not given.
+
+    `folder` is where the step is written: a relative path of a requirements file may mean that folder.
+    """
     for name in raw:
         if name not in OPTION_NAMES:
             raise UserError(f"{name}= is not an option of tl.step. {durations.nearest(name, OPTION_NAMES)}")
@@ -108,7 +112,7 @@ def parse(raw: dict[str, Any]) -> Options:
         retries=_retries(given),
         checkpoint=_checkpoint(given),
         ranks=_ranks(given, requests),
-        packages=_packages(given),
+        packages=_packages(given, folder),
         secrets=_secrets(given),
     )
     changes: dict[str, Any] = {}
@@ -200,19 +204,22 @@ def _ranks(given: dict[str, Any], requests: tuple[specs.GpuRequest, ...]) -> int
     return ranks
 
 
-def _packages(given: dict[str, Any]) -> tuple[str, ...] | Path | None:
+def _packages(given: dict[str, Any], folder: Path | None) -> tuple[str, ...] | Path | None:
     value = given.get("packages")
     if value is None:
         return None
     if isinstance(value, (str, os.PathLike)):
         path = Path(value)
-        if path.suffix not in (".txt", ".in", ".toml") and not path.exists():
+        for place in (Path.cwd(), *([folder] if folder else [])):
+            if (place / path).is_file():
+                return (place / path).absolute()
+        if folder is not None and _inside_bundle(folder):
+            return path
+        if path.suffix not in (".txt", ".in", ".toml"):
             raise UserError(
                 f'packages={str(value)!r} is no requirements file. For one package, write a list: packages=["{value}"].'
             )
-        if not path.is_file():
-            raise UserError(f"packages={str(value)!r}: there is no such file in {Path.cwd()}. Correct the path.")
-        return path.absolute()
+        raise UserError(f"packages={str(value)!r}: there is no such file in {Path.cwd()}. Correct the path.")
     if not isinstance(value, Sequence) or not all(isinstance(one, str) and one.strip() for one in value):
         raise UserError(
             f'packages={value!r} must be a list such as ["torch==2.4.1"], or the path of a requirements file.'
@@ -220,6 +227,11 @@ def _packages(given: dict[str, Any]) -> tuple[str, ...] | Path | None:
     if not value:
         raise UserError("packages=[] does nothing. Name a package, or leave the option out.")
     return tuple(one.strip() for one in value)
+
+
+def _inside_bundle(folder: Path) -> bool:
+    """Say whether code runs from an unpacked bundle, where the requirements were locked before."""
+    return any((place / MANIFEST).is_file() for place in (folder, *folder.parents))
 
 
 def _secrets(given: dict[str, Any]) -> tuple[str, ...]:

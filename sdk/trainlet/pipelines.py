@@ -42,6 +42,9 @@ class Pipeline(Generic[P, R]):
             if parameter.kind is parameter.VAR_KEYWORD:
                 at = locations.of(function)
                 raise UserError(f"{at}: **{parameter.name} is no parameter of a run. Name each one.")
+            if parameter.name in ("isolated", "budget", "labels"):
+                at = locations.of(function)
+                raise UserError(f"{at}: {parameter.name}= is an option of .run() or .local(). Rename the parameter.")
         try:
             self.name = specs.dns_label(name or function.__name__)
         except ValueError as error:
@@ -129,24 +132,27 @@ class Pipeline(Generic[P, R]):
         """Return the traced graph, with `params` as defaults; no step is bundled."""
         return self.trace(params, resolve=False).graph
 
-    def local(self, **params: Any) -> Any:
-        """Run in this process, where a debugger works, and return what the pipeline returns."""
+    def local(self, *, isolated: bool = False, **params: Any) -> Any:
+        """Run in this process, where a debugger works, and return what the pipeline returns.
+
+        `isolated=True` runs each step in a clean subprocess that has only its bundle, as a worker does.
+        """
+        self._check_complete(params)
+        traced = self.trace(params, resolve=isolated)
         from trainlet import runs
 
-        self._check_complete(params)
-        traced = self.trace(params, resolve=False)
-        return runs.local(traced.graph, {**traced.values, **params}, traced.steps)
+        return runs.local(traced.graph, {**traced.values, **params}, traced.steps, isolated=isolated)
 
     def run(self, *, budget: str | float | None = None, labels: dict[str, str] | None = None, **params: Any) -> Run:
         """Start on the training API and return the Run. `budget` ("20 USD") stops it after a checkpoint.
 
-        A parameter of the pipeline that is named `budget` or `labels` cannot be given here; rename it.
+        `labels` are shown with the run and in its bill.
         """
-        from trainlet import runs
-
         self._check_complete(params)
         budget_nano = None if budget is None else durations.parse_money_nano(budget, "budget=")
         traced = self.trace(params)
+        from trainlet import runs
+
         values = {**traced.values, **params}
         return runs.start(traced.graph, values, traced.steps, budget_nano=budget_nano, labels=labels)
 

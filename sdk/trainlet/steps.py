@@ -43,7 +43,7 @@ class Step(Generic[P, R]):
         self.label = node_label(function.__name__)
         self.signature = signatures.Signature(function, function.__name__)
         try:
-            self.options = options.parse(raw)
+            self.options = options.parse(raw, locations.folder_of(function))
         except UserError as error:
             raise UserError(f"{locations.of(function)}: @tl.step on {function.__name__}: {error}") from None
         self.name = self.options.name or function_name(function)

@@ -1,0 +1,67 @@
+"""A stand-in for the runner and the bundler: what a step or a pipeline asks of them is recorded."""
+
+from __future__ import annotations
+
+import sys
+import types
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+import trainlet
+from trainlet.core.graphs import Graph
+from trainlet.core.specs import Entry
+
+
+@dataclass
+class Started:
+    """One call of `trainlet.runs.start`, and what its run returns."""
+
+    graph: Graph
+    params: dict[str, Any]
+    steps: dict[str, Any]
+    budget_nano: int | None
+    labels: dict[str, str] | None
+    answer: Any
+
+    def result(self) -> Any:
+        return self.answer
+
+
+@dataclass
+class Platform:
+    """The recorded calls; `answer` is what the next run returns."""
+
+    answer: Any = None
+    started: list[Started] = field(default_factory=list)
+
+
+@pytest.fixture
+def platform(monkeypatch: pytest.MonkeyPatch) -> Platform:
+    recorded = Platform()
+
+    def start(
+        graph: Graph,
+        params: dict[str, Any],
+        steps: dict[str, Any],
+        *,
+        budget_nano: int | None = None,
+        labels: dict[str, str] | None = None,
+    ) -> Started:
+        recorded.started.append(Started(graph, params, steps, budget_nano, labels, recorded.answer))
+        return recorded.started[-1]
+
+    def build(function: Any, **_options: Any) -> Any:
+        entry = Entry(module=function.__module__, qualname=function.__qualname__)
+        return types.SimpleNamespace(digest="ab" * 32, entry=entry, imports=("numpy",), lock=None)
+
+    def local(graph: Graph, params: dict[str, Any], steps: dict[str, Any], *, isolated: bool = False) -> Any:
+        return start(graph, params, steps, labels={"isolated": str(isolated)}).answer
+
+    for name, members in (("runs", {"start": start, "local": local}), ("bundles", {"build": build})):
+        module = types.ModuleType(f"trainlet.{name}")
+        module.__dict__.update(members)
+        monkeypatch.setitem(sys.modules, f"trainlet.{name}", module)
+        monkeypatch.setattr(trainlet, name, module, raising=False)
+    return recorded
