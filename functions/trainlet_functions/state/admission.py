@@ -1,105 +1,155 @@
-"""Admission: which queued tasks are dispatched now, in the order of their creation, and in words why the others wait.
+"""Admission: which queued tasks are dispatched now, the oldest first, and in words why the others wait.
 
-It runs inside the transaction that frees or wants something, so a task that can start never waits for a tick. A task
-that does not fit does not block tasks that want another kind of device, but nobody overtakes it for its own kind.
+It runs inside the transaction that frees or wants something, so a task that can start never waits for a tick. Tasks of
+one version of a function form a lane, and only the heads of the lanes are looked at: the cost of a pass does not grow
+with the number of tasks that wait. A head that does not fit reserves the kinds of devices it wants, so nobody who came
+later takes them away; tasks that want something else go on.
 """
 
 from __future__ import annotations
 
+import heapq
 from typing import Any
 
 import sqlalchemy as sa
 
+from trainlet.core import wire
 from trainlet.core.specs import FunctionSpec
 from trainlet_functions.state import devices, functions, outbox, schema, transitions
 from trainlet_functions.state.database import Transaction
 
+START_S = 3600.0  # how long a task of the local pool waits for a worker before it fails
 _TABLE = schema.tasks
-CPU = "cpu"
-_SCAN = 200  # queued tasks looked at in one pass; whoever is behind them waits for those before
+_LIVE = _TABLE.c.state.in_(("dispatched", "running"))
 
 
-def lane(spec: FunctionSpec) -> str:
-    """Return what kind of place a function needs; tasks of one lane never overtake each other."""
-    return devices.words(spec.resources) or CPU
+def lane(project: str, function: str, digest: str) -> str:
+    """Return the queue of a version of a function; tasks of one lane never overtake each other."""
+    return f"{project}/{function}/{digest}"
 
 
 def admit(tx: Transaction) -> int:
     """Dispatch what fits; returns how many."""
-    where = (_TABLE.c.state == "queued") & (_TABLE.c.not_before_ns <= tx.now_ns)
-    needed = (_TABLE.c.key, _TABLE.c.project, _TABLE.c.function, _TABLE.c.digest, _TABLE.c.lane, _TABLE.c.reason)
-    waiting = tx.all(sa.select(*needed).where(where).order_by(_TABLE.c.created_ns, _TABLE.c.key).limit(_SCAN))
-    if not waiting:
+    heads = [(row.created_ns, row.key, row) for row in tx.conn.execute(_HEADS, {"now_ns": tx.now_ns})]
+    if not heads:
         return 0
-    blocked: dict[str, str] = {}
-    live = _live_by_function(tx)
-    free_slots = _free_cpu_slots(tx)
-    if free_slots is not None and free_slots <= 0:
-        blocked[CPU] = f"waiting for a CPU slot: {tx.capacity.cpu_slots} are busy"
+    heapq.heapify(heads)
+    room = _Room(tx)
     dispatched = 0
-    for task in waiting:
-        reason = blocked.get(task.lane)
-        if reason is None:
-            spec = functions.spec(tx, task.project, task.function, task.digest)
-            function = (task.project, task.function)
-            if live.get(function, 0) >= spec.max_workers:
-                reason = f"waiting for a worker: all {spec.max_workers} of {task.function} are busy"
-            else:
-                reason = _dispatch(tx, task.key, spec)
-                if reason is not None:
-                    blocked[task.lane] = reason
-        if reason is not None:
-            if task.reason != reason:
-                transitions.touch(tx, task_row(tx, task.key), reason=reason)
-            continue
-        dispatched += 1
-        live[function] = live.get(function, 0) + 1
-        if free_slots is not None and task.lane == CPU:
-            free_slots -= 1
-            if free_slots <= 0:
-                blocked[CPU] = f"waiting for a CPU slot: {tx.capacity.cpu_slots} are busy"
+    while heads:
+        _, _, task = heapq.heappop(heads)
+        spec = functions.spec(tx, task.project, task.function, task.digest)
+        never = devices.fits_ever(tx, spec.resources) if tx.capacity.owns_devices else None
+        if never is not None:
+            _fail(tx, task, never)
+        else:
+            reason = room.place(task, spec)
+            if reason is not None:
+                if task.reason != reason:
+                    transitions.touch(tx, task, reason=reason)
+                continue
+            dispatched += 1
+        following = tx.conn.execute(_FIRST, {"now_ns": tx.now_ns, "in_lane": task.lane}).one_or_none()
+        if following is not None:
+            heapq.heappush(heads, (following.created_ns, following.key, following))
     return dispatched
 
 
-def task_row(tx: Transaction, key: str) -> sa.Row[Any]:
-    """Return a task's whole row."""
-    return tx.conn.execute(sa.select(_TABLE).where(_TABLE.c.key == key)).one()
+class _Room:
+    """What is free during one pass, and what is kept for those who came first."""
 
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._reserved: set[str] = set()
+        self._workers: dict[tuple[str, str], int] = {}
+        cpu = 0
+        for project, function, gpu, count in live(tx):
+            self._workers[project, function] = self._workers.get((project, function), 0) + count
+            cpu += 0 if gpu else count
+        self._slots = None if tx.capacity.cpu_slots is None else tx.capacity.cpu_slots - cpu
 
-def _dispatch(tx: Transaction, key: str, spec: FunctionSpec) -> str | None:
-    """Dispatch one task at its next epoch, or return why it waits."""
-    task = task_row(tx, key)
-    epoch = task.epoch + 1
-    if spec.resources.gpus and tx.capacity.owns_devices:
-        given = devices.allocate(tx, spec.resources, key, epoch)
-        if isinstance(given, str):
-            return given
-    reason = "waiting for a worker" if epoch == 1 else f"waiting for a worker, attempt {epoch}"
-    announced = {"announced_ns": tx.now_ns, "announcements": 1}
-    row = transitions.move(tx, task, "dispatched", reason, "admission", epoch=epoch, **announced)
-    outbox.wake_up(tx, row, spec, epoch, 1)
-    return None
-
-
-def _free_cpu_slots(tx: Transaction) -> int | None:
-    if tx.capacity.cpu_slots is None:
+    def place(self, task: sa.Row[Any], spec: FunctionSpec) -> str | None:
+        """Dispatch a task at its next epoch, or return why it waits."""
+        tx, function = self._tx, (task.project, task.function)
+        if self._workers.get(function, 0) >= spec.max_workers:
+            return f"waiting for a worker: all {spec.max_workers} of {task.function} are busy"
+        if not task.gpu and self._slots is not None:
+            if self._slots <= 0:
+                return f"waiting for a CPU slot: all {tx.capacity.cpu_slots} are busy"
+            self._slots -= 1
+        if task.gpu and tx.capacity.owns_devices:
+            given = devices.allocate(tx, spec.resources, task.key, task.epoch + 1, self._reserved)
+            if isinstance(given, str):
+                return given
+        self._workers[function] = self._workers.get(function, 0) + 1
+        _dispatch(tx, task, spec)
         return None
-    live = _TABLE.c.state.in_(("dispatched", "running")) & (_TABLE.c.lane == CPU)
-    used = tx.conn.execute(sa.select(sa.func.count()).select_from(_TABLE).where(live)).scalar_one()
-    return tx.capacity.cpu_slots - int(used)
 
 
-def _live_by_function(tx: Transaction) -> dict[tuple[str, str], int]:
-    live = _TABLE.c.state.in_(("dispatched", "running"))
-    grouped = sa.select(_TABLE.c.project, _TABLE.c.function, sa.func.count().label("number")).where(live)
-    rows = tx.all(grouped.group_by(_TABLE.c.project, _TABLE.c.function))
-    return {(row.project, row.function): int(row.number) for row in rows}
+def _dispatch(tx: Transaction, task: sa.Row[Any], spec: FunctionSpec) -> None:
+    epoch = task.epoch + 1
+    reason = "waiting for a worker" if epoch == 1 else f"waiting for a worker, attempt {epoch}"
+    columns = {
+        "epoch": epoch,
+        "announced_ns": tx.now_ns,
+        "announcements": 1,
+        "deadline_ns": tx.now_ns + round(START_S * 1e9) if tx.capacity.owns_devices else None,
+    }
+    row = transitions.move(tx, task, "dispatched", reason, "admission", **columns)
+    outbox.wake_up(tx, row, spec, epoch, 1)
+
+
+def _fail(tx: Transaction, task: sa.Row[Any], never: str) -> None:
+    """End a task that was accepted for devices which are not here any more (T3)."""
+    hint = "Ask for other devices, or start the platform with them; run.resume() tries again."
+    error = wire.ErrorInfo(kind="platform", type="NoDevice", message=never, hint=hint)
+    transitions.move(tx, task, "failed", never, "admission", error=error.model_dump_json())
+
+
+def behind(function: str) -> str:
+    """Say why a task waits that is not the first of its lane."""
+    return f"waiting: earlier tasks of {function} go first"
+
+
+def live(tx: Transaction) -> list[tuple[str, str, bool, int]]:
+    """Return (project, function, gpu, number of dispatched and running tasks)."""
+    parts = (_TABLE.c.project, _TABLE.c.function, _TABLE.c.gpu)
+    rows = tx.conn.execute(sa.select(*parts, sa.func.count()).where(_LIVE).group_by(*parts))
+    return [(str(row[0]), str(row[1]), bool(row[2]), int(row[3])) for row in rows]
 
 
 def demand(tx: Transaction) -> dict[tuple[str, str], tuple[FunctionSpec, int]]:
     """Return per function how many workers are wanted: running + dispatched tasks, and the spec of the newest."""
+    counts: dict[tuple[str, str], int] = {}
+    for project, function, _gpu, count in live(tx):
+        counts[project, function] = counts.get((project, function), 0) + count
     wanted: dict[tuple[str, str], tuple[FunctionSpec, int]] = {}
-    for (project, function), count in _live_by_function(tx).items():
-        spec = functions.get(tx, project, function).spec
+    for (project, function), count in counts.items():
+        spec = functions.newest(tx, project, function)
         wanted[project, function] = (spec, min(count, spec.max_workers))
     return wanted
+
+
+def _first(in_lane: sa.ColumnElement[str]) -> sa.Select[Any]:
+    ready = (_TABLE.c.state == "queued") & (_TABLE.c.not_before_ns <= sa.bindparam("now_ns", type_=sa.BigInteger))
+    return (
+        sa.select(_TABLE).where(ready & (_TABLE.c.lane == in_lane)).order_by(_TABLE.c.created_ns, _TABLE.c.key).limit(1)
+    )
+
+
+def _heads() -> sa.Select[Any]:
+    """Build the query for the oldest ready task of every lane: one index seek per lane, however many tasks wait."""
+    other = schema.tasks.alias("other")
+    queued = other.c.state == "queued"
+    smallest = sa.select(sa.func.min(other.c.lane)).where(queued)
+    lanes = sa.select(smallest.scalar_subquery().label("lane")).cte("lanes", recursive=True)
+    following = smallest.where(other.c.lane > lanes.c.lane).correlate(lanes).scalar_subquery()
+    lanes = lanes.union_all(sa.select(following).where(lanes.c.lane.is_not(None)))
+    head = _first(lanes.c.lane).with_only_columns(_TABLE.c.key).correlate(lanes).scalar_subquery()
+    keys = sa.select(head).where(lanes.c.lane.is_not(None))
+    task = schema.tasks.alias("head")
+    return sa.select(task).where(task.c.key.in_(keys))
+
+
+_FIRST = _first(sa.bindparam("in_lane", type_=sa.Text))
+_HEADS = _heads()

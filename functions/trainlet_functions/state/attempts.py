@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from trainlet.core import wire
 from trainlet.core.errors import AccessError
+from trainlet.core.specs import FunctionSpec
 from trainlet_functions import metering
 from trainlet_functions.billing import reports
 from trainlet_functions.state import admission, devices, functions, outbox, schema, stops, transitions, views
@@ -48,16 +49,16 @@ def claim(tx: Transaction, worker: WorkerIdentity, key: str, epoch: int, body: w
     Raises Taken when somebody else has it, it is over, or the epoch is not the current one; AccessError when the task
     belongs to another function.
     """
-    note_worker(tx, worker, body.url, busy=False)
     task = tx.one(sa.select(_TASKS).where((_TASKS.c.key == key) & (_TASKS.c.project == worker.project)))
     if task is None or task.epoch != epoch:
         raise Taken(f"Task {key} is not at epoch {epoch}.")
     if task.function != worker.function:
         raise AccessError(f"A worker of {worker.function!r} cannot run a task of {task.function!r}.")
     if task.state == "running":
-        attempt = tx.conn.execute(sa.select(_TABLE).where((_TABLE.c.task == key) & (_TABLE.c.epoch == epoch))).one()
+        attempt = tx.conn.execute(sa.select(_TABLE).where(_is(key, epoch))).one()
         if attempt.worker == worker.worker and attempt.nonce == body.nonce:
-            return _reply(tx, task, loads(attempt.devices))
+            note_worker(tx, worker, body.url, busy=True)
+            return _again(tx, task, attempt)
         raise Taken(f"Task {key} is taken by {attempt.worker}.")
     if task.state != "dispatched":
         raise Taken(f"Task {key} is {task.state}.")
@@ -66,29 +67,27 @@ def claim(tx: Transaction, worker: WorkerIdentity, key: str, epoch: int, body: w
 
 def claim_next(tx: Transaction, worker: WorkerIdentity, body: wire.ClaimRequest) -> wire.ClaimReply | None:
     """Give the oldest dispatched task of the worker's function, or None."""
-    note_worker(tx, worker, body.url, busy=False)
+    held = (_TABLE.c.worker == worker.worker) & (_TABLE.c.state == "running") & (_TABLE.c.nonce == body.nonce)
+    for attempt in tx.all(sa.select(_TABLE).where(held).limit(1)):
+        task = tx.conn.execute(sa.select(_TASKS).where(_TASKS.c.key == attempt.task)).one()
+        if task.project == worker.project and task.function == worker.function and task.epoch == attempt.epoch:
+            note_worker(tx, worker, body.url, busy=True)
+            return _again(tx, task, attempt)
     mine = (_TASKS.c.project == worker.project) & (_TASKS.c.function == worker.function)
-    again = (
-        sa.select(_TASKS)
-        .join(_TABLE, (_TABLE.c.task == _TASKS.c.key) & (_TABLE.c.epoch == _TASKS.c.epoch))
-        .where(
-            mine & (_TABLE.c.state == "running") & (_TABLE.c.worker == worker.worker) & (_TABLE.c.nonce == body.nonce)
-        )
-    )
-    task = tx.one(again)
-    if task is not None:
-        held = tx.conn.execute(
-            sa.select(_TABLE.c.devices).where((_TABLE.c.task == task.key) & (_TABLE.c.epoch == task.epoch))
-        )
-        return _reply(tx, task, loads(held.scalar_one()))
     oldest = sa.select(_TASKS).where(mine & (_TASKS.c.state == "dispatched"))
-    task = tx.one(oldest.order_by(_TASKS.c.created_ns, _TASKS.c.key).limit(1))
-    return None if task is None else _start(tx, worker, task, body)
+    found = tx.one(oldest.order_by(_TASKS.c.created_ns, _TASKS.c.key).limit(1))
+    if found is not None:
+        return _start(tx, worker, found, body)
+    note_worker(tx, worker, body.url, busy=False)
+    return None
 
 
 def _start(tx: Transaction, worker: WorkerIdentity, task: sa.Row[Any], body: wire.ClaimRequest) -> wire.ClaimReply:
-    given = devices.held(tx, task.key) if tx.capacity.owns_devices else (body.devices or [])
+    given = body.devices or []
+    if tx.capacity.owns_devices:
+        given = devices.held(tx, task.key) if task.gpu else []
     spec = functions.spec(tx, task.project, task.function, task.digest)
+    token = new_token("tla")
     tx.run(
         _TABLE.insert().values(
             task=task.key,
@@ -96,32 +95,42 @@ def _start(tx: Transaction, worker: WorkerIdentity, task: sa.Row[Any], body: wir
             state="running",
             worker=worker.worker,
             nonce=body.nonce,
-            token_hash="",
+            token_hash=token_hash(token),
             devices=dumps([device.model_dump(mode="json") for device in given]),
             claimed_ns=tx.now_ns,
             lease_until_ns=_lease_until(tx),
             reason="",
+            told_to_stop=False,
         )
     )
+    note_worker(tx, worker, body.url, busy=True)
     deadline = None if spec.timeout_s is None else tx.now_ns + round(spec.timeout_s * 1e9)
     reason = f"running on {worker.worker}"
     task = transitions.move(tx, task, "running", reason, worker.worker, deadline_ns=deadline)
     outbox.close(tx, task.key, task.epoch)
-    tx.run(schema.workers.update().where(schema.workers.c.id == worker.worker).values(busy=True))
-    return _reply(tx, task, [device.model_dump(mode="json") for device in given])
+    return _reply(tx, task, spec, token, given)
 
 
-def _reply(tx: Transaction, task: sa.Row[Any], given: list[dict[str, Any]]) -> wire.ClaimReply:
+def _again(tx: Transaction, task: sa.Row[Any], attempt: sa.Row[Any]) -> wire.ClaimReply:
+    """Repeat the reply to a claim, with a fresh token; the lost one is worthless from now on."""
     token = new_token("tla")
-    where = (_TABLE.c.task == task.key) & (_TABLE.c.epoch == task.epoch)
-    tx.run(_TABLE.update().where(where).values(token_hash=token_hash(token)))
+    values = {"token_hash": token_hash(token), "lease_until_ns": _lease_until(tx)}
+    tx.run(_TABLE.update().where(_is(task.key, attempt.epoch)).values(values))
+    given = [wire.Device.model_validate(device) for device in loads(attempt.devices)]
+    spec = functions.spec(tx, task.project, task.function, task.digest)
+    return _reply(tx, task, spec, token, given)
+
+
+def _reply(
+    tx: Transaction, task: sa.Row[Any], spec: FunctionSpec, token: str, given: list[wire.Device]
+) -> wire.ClaimReply:
     return wire.ClaimReply(
         task=views.task_view(tx, task),
-        spec=functions.spec(tx, task.project, task.function, task.digest),
+        spec=spec,
         args=loads(task.args),
         epoch=task.epoch,
         token=token,
-        devices=[wire.Device.model_validate(device) for device in given],
+        devices=given,
         lease_s=tx.limits.lease_s,
         heartbeat_s=tx.limits.heartbeat_s,
         wall_anchor_ns=tx.now_ns,
@@ -129,15 +138,19 @@ def _reply(tx: Transaction, task: sa.Row[Any], given: list[dict[str, Any]]) -> w
     )
 
 
+def _is(key: str, epoch: int) -> sa.ColumnElement[bool]:
+    return (_TABLE.c.task == key) & (_TABLE.c.epoch == epoch)
+
+
 def note_worker(tx: Transaction, worker: WorkerIdentity, url: str | None, *, busy: bool) -> None:
     """Remember that a worker is there and where it takes events."""
     table = schema.workers
-    values: dict[str, Any] = {"seen_ns": tx.now_ns, "busy": busy}
+    values: dict[str, Any] = {"seen_ns": tx.now_ns, "busy": busy, "function": worker.function}
     if url is not None:
         values["url"] = url
-    if not tx.run(table.update().where(table.c.id == worker.worker).values(values)):
-        base = {"id": worker.worker, "project": worker.project, "function": worker.function}
-        tx.run(table.insert().values(**base, **values))
+    this = (table.c.project == worker.project) & (table.c.id == worker.worker)
+    if not tx.run(table.update().where(this).values(values)):
+        tx.run(table.insert().values(id=worker.worker, project=worker.project, **values))
 
 
 def authenticate(tx: Transaction, key: str, epoch: int, token: str) -> AttemptRef:
@@ -170,131 +183,154 @@ def heartbeat(tx: Transaction, ref: AttemptRef, body: wire.HeartbeatRequest) -> 
         values["started_ns"] = tx.now_ns
     if body.resumed_from_step is not None:
         values["resumed_from_step"] = body.resumed_from_step
-    where = (_TABLE.c.task == ref.task.key) & (_TABLE.c.epoch == ref.attempt.epoch)
-    tx.run(_TABLE.update().where(where).values(values))
-    note_worker(tx, WorkerIdentity(ref.task.project, ref.task.function, body.worker), None, busy=True)
     news = _news(ref, body)
-    task = transitions.touch(tx, ref.task, **news) if news or "started_ns" in values else ref.task
-    _check_budget(tx, task)
-    stop = tx.conn.execute(sa.select(_TASKS.c.stop_code, _TASKS.c.stop_reason).where(_TASKS.c.key == task.key)).one()
-    if stop.stop_code is None:
+    task = transitions.touch(tx, ref.task, **news) if news or len(values) > 1 else ref.task
+    if _check_budget(tx, task.project, task.run_id):
+        task = tx.conn.execute(sa.select(_TASKS).where(_TASKS.c.key == task.key)).one()
+    if task.stop_code is not None:
+        values["told_to_stop"] = True
+    tx.run(_TABLE.update().where(_is(task.key, ref.attempt.epoch)).values(values))
+    note_worker(tx, WorkerIdentity(task.project, task.function, ref.attempt.worker), None, busy=True)
+    if task.stop_code is None:
         return wire.HeartbeatReply(lease_s=tx.limits.lease_s)
     return wire.HeartbeatReply(
-        directive="stop", code=stop.stop_code, reason=stop.stop_reason, lease_s=tx.limits.lease_s
+        directive="stop", code=task.stop_code, reason=task.stop_reason, lease_s=tx.limits.lease_s
     )
 
 
 def finish(tx: Transaction, ref: AttemptRef, body: wire.FinishRequest) -> wire.TaskView:
-    """End the attempt. The same outcome again changes nothing; after a newer epoch it raises FencedAttempt."""
-    if ref.attempt.outcome == body.outcome:
+    """End the attempt. The same outcome again changes nothing; anything else after its end raises FencedAttempt."""
+    if ref.attempt.state != "running" and ref.attempt.outcome == body.outcome:
         return views.task_view(tx, ref.task)
     current(ref)
     metering.ingest(tx, ref.task.project, _own(ref, body.usage))
     news = _news(ref, body)
     task = transitions.touch(tx, ref.task, **news) if news else ref.task
-    stop = task.stop_code
+    actor, stop = ref.attempt.worker, task.stop_code
     if body.outcome == "succeeded":
-        _end(tx, ref, "succeeded", "finished", outcome=body.outcome)
-        task = transitions.move(
-            tx, task, "succeeded", "finished", ref.attempt.worker, output=dumps(body.output), error=None
-        )
+        _end(tx, ref, "succeeded", "finished", body.outcome)
+        columns = {"output": dumps(body.output), "error": None, "losses": 0}
+        transitions.move(tx, task, "succeeded", "finished", actor, **columns)
     elif stop == "timeout":
-        spec = functions.spec(tx, task.project, task.function, task.digest)
-        error = wire.ErrorInfo(
-            kind="timeout",
-            type="Timeout",
-            message=f"The attempt ran longer than timeout={spec.timeout_s:g} s.",
-            hint="Raise timeout= on the step; run.resume() continues from the last checkpoint.",
-        )
-        _end(tx, ref, "failed", "timeout", error, outcome=body.outcome)
-        task = _retry_or_fail(tx, task, error, ref.attempt.worker)
+        error = _timeout_error(functions.spec(tx, task.project, task.function, task.digest))
+        _end(tx, ref, "failed", "timeout", body.outcome, error)
+        _retry_or_fail(tx, task, error, actor)
     elif stop is not None:
-        _end(tx, ref, "canceled", task.stop_reason, outcome=body.outcome)
-        task = transitions.move(tx, task, "canceled", task.stop_reason, stop)
+        _end(tx, ref, "canceled", task.stop_reason, body.outcome, body.error)
+        columns = {"error": stops.error(stop, task.stop_reason)}
+        transitions.move(tx, task, "canceled", task.stop_reason, stop, **columns)
     elif body.outcome == "failed":
         error = body.error or wire.ErrorInfo(kind="user", message=body.reason or "the attempt failed")
-        _end(tx, ref, "failed", error.message[:200], error, outcome=body.outcome)
-        task = _retry_or_fail(tx, task, error, ref.attempt.worker)
-    elif body.outcome == "canceled":
-        _end(tx, ref, "canceled", body.reason, outcome=body.outcome)
-        task = transitions.move(tx, task, "canceled", body.reason or "ended by its worker", ref.attempt.worker)
+        _end(tx, ref, "failed", error.message[:200], body.outcome, error)
+        _retry_or_fail(tx, task, error, actor)
+    elif body.outcome == "canceled" and not ref.attempt.told_to_stop:
+        reason = body.reason or "ended by its own code"
+        _end(tx, ref, "canceled", reason, body.outcome)
+        transitions.move(tx, task, "canceled", reason, actor, error=stops.error("canceled", reason))
     else:
-        _end(tx, ref, "preempted", body.reason or "preempted", outcome=body.outcome)
-        task = transitions.move(
-            tx, task, "queued", body.reason or "preempted", ref.attempt.worker, not_before_ns=tx.now_ns
-        )
+        reason = body.reason or "preempted"
+        if body.outcome == "canceled":
+            reason = "it stopped, but was resumed meanwhile"
+        _end(tx, ref, "preempted", reason, body.outcome)
+        transitions.move(tx, task, "queued", reason, actor, not_before_ns=tx.now_ns)
+    _check_budget(tx, task.project, task.run_id)
     admission.admit(tx)
     return views.task_view(tx, tx.conn.execute(sa.select(_TASKS).where(_TASKS.c.key == task.key)).one())
 
 
 def lost(tx: Transaction, key: str, epoch: int, reason: str) -> None:
-    """Give up an attempt whose worker is gone; the task is dispatched again, or ends when it was stopping anyway."""
-    attempt = tx.one(sa.select(_TABLE).where((_TABLE.c.task == key) & (_TABLE.c.epoch == epoch)))
+    """Give up an attempt whose worker is gone or does not obey.
+
+    A task that was stopping ends; one that had reached its timeout has failed; any other is dispatched again, until it
+    was lost too often without progress.
+    """
     task = tx.one(sa.select(_TASKS).where(_TASKS.c.key == key))
-    if attempt is None or task is None or attempt.state != "running" or task.state != "running":
+    if task is None or task.state != "running" or task.epoch != epoch:
         return
+    attempt = tx.conn.execute(sa.select(_TABLE).where(_is(key, epoch))).one()
     ref = AttemptRef(task, attempt)
     metering.close_stale(tx, key, epoch)
-    _end(tx, ref, "lost", reason)
     progressed = any(note["epoch"] == epoch for note in loads(task.checkpoints))
     losses = 1 if progressed else task.losses + 1
-    if task.stop_code is not None and task.stop_code != "timeout":
-        transitions.move(tx, task, "canceled", task.stop_reason, task.stop_code)
+    if task.stop_code == "timeout":
+        error = _timeout_error(functions.spec(tx, task.project, task.function, task.digest))
+        _end(tx, ref, "failed", f"timeout; {reason}", None, error)
+        _retry_or_fail(tx, task, error, "supervisor")
+    elif task.stop_code is not None:
+        _end(tx, ref, "canceled", f"{task.stop_reason}; {reason}", None)
+        columns = {"error": stops.error(task.stop_code, task.stop_reason)}
+        transitions.move(tx, task, "canceled", task.stop_reason, task.stop_code, **columns)
     elif losses >= MAX_LOSSES:
         error = wire.ErrorInfo(
             kind="lost",
             message=f"The worker was lost {losses} times in a row without a new checkpoint; the last time: {reason}.",
             hint="Look at the last log lines and at the memory of the step; run.resume() tries again.",
         )
+        _end(tx, ref, "lost", reason, None, error)
         transitions.move(tx, task, "failed", error.message, "supervisor", error=error.model_dump_json())
     else:
+        _end(tx, ref, "lost", reason, None)
         pause_ns = 0 if losses == 1 else min(30_000_000_000, 250_000_000 << min(losses - 2, 7))
         again = f"{reason}; trying again from the last checkpoint"
         transitions.move(tx, task, "queued", again, "supervisor", losses=losses, not_before_ns=tx.now_ns + pause_ns)
     admission.admit(tx)
 
 
-def worker_gone(tx: Transaction, worker: str, reason: str) -> list[str]:
+def worker_gone(tx: Transaction, worker: str, reason: str, *, project: str | None = None) -> list[str]:
     """Give up everything a dead worker had; returns the keys of its tasks."""
-    rows = tx.all(sa.select(_TABLE).where((_TABLE.c.worker == worker) & (_TABLE.c.state == "running")))
-    for attempt in rows:
-        lost(tx, attempt.task, attempt.epoch, reason)
-    tx.run(schema.workers.delete().where(schema.workers.c.id == worker))
-    return [attempt.task for attempt in rows]
+    joined = sa.select(_TABLE.c.task, _TABLE.c.epoch).join(_TASKS, _TASKS.c.key == _TABLE.c.task)
+    theirs = (_TABLE.c.worker == worker) & (_TABLE.c.state == "running")
+    forget = schema.workers.c.id == worker
+    if project is not None:
+        theirs &= _TASKS.c.project == project
+        forget &= schema.workers.c.project == project
+    rows = tx.all(joined.where(theirs))
+    for row in rows:
+        lost(tx, row.task, row.epoch, reason)
+    tx.run(schema.workers.delete().where(forget))
+    return [row.task for row in rows]
 
 
-def _retry_or_fail(tx: Transaction, task: sa.Row[Any], error: wire.ErrorInfo, actor: str) -> sa.Row[Any]:
+def _timeout_error(spec: FunctionSpec) -> wire.ErrorInfo:
+    limit = "its timeout" if spec.timeout_s is None else f"timeout={spec.timeout_s:g} s"
+    return wire.ErrorInfo(
+        kind="timeout",
+        type="Timeout",
+        message=f"The attempt ran longer than {limit}.",
+        hint="Raise timeout= on the step; run.resume() continues from the last checkpoint.",
+    )
+
+
+def _retry_or_fail(tx: Transaction, task: sa.Row[Any], error: wire.ErrorInfo, actor: str) -> None:
     retries = functions.spec(tx, task.project, task.function, task.digest).retries
     failures = task.failures + 1
     columns = {"failures": failures, "error": error.model_dump_json()}
     if failures > retries.times:
-        return transitions.move(tx, task, "failed", error.message[:500], actor, **columns)
+        transitions.move(tx, task, "failed", error.message[:500], actor, **columns)
+        return
     delay_s = retries.delay_before(failures)
     reason = f"failed ({error.message[:200]}); retry {failures} of {retries.times} in {delay_s:g} s"
-    return transitions.move(
-        tx, task, "queued", reason, actor, not_before_ns=tx.now_ns + round(delay_s * 1e9), **columns
-    )
+    columns["not_before_ns"] = tx.now_ns + round(delay_s * 1e9)
+    transitions.move(tx, task, "queued", reason, actor, **columns)
 
 
 def _end(
-    tx: Transaction,
-    ref: AttemptRef,
-    state: str,
-    reason: str,
-    error: wire.ErrorInfo | None = None,
-    *,
-    outcome: str | None = None,
+    tx: Transaction, ref: AttemptRef, state: str, reason: str, outcome: str | None, error: wire.ErrorInfo | None = None
 ) -> None:
-    """Close an attempt and give back what it held. `outcome` is what the worker said, to know a repeated finish by."""
-    where = (_TABLE.c.task == ref.task.key) & (_TABLE.c.epoch == ref.attempt.epoch)
-    text = None if error is None else error.model_dump_json()
-    tx.run(
-        _TABLE.update()
-        .where(where)
-        .values(state=state, outcome=outcome, reason=reason, error=text, finished_ns=tx.now_ns)
-    )
-    tx.run(schema.workers.update().where(schema.workers.c.id == ref.attempt.worker).values(busy=False))
-    devices.release(tx, ref.task.key)
+    """Close an attempt and give back what it held. `outcome` is what its worker said, None when it said nothing."""
+    values = {
+        "state": state,
+        "reason": reason,
+        "outcome": outcome,
+        "error": None if error is None else error.model_dump_json(),
+        "finished_ns": tx.now_ns,
+    }
+    tx.run(_TABLE.update().where(_is(ref.task.key, ref.attempt.epoch)).values(values))
+    table = schema.workers
+    this = (table.c.project == ref.task.project) & (table.c.id == ref.attempt.worker)
+    tx.run(table.update().where(this).values(busy=False))
+    if ref.task.gpu:
+        devices.release(tx, ref.task.key)
 
 
 def _lease_until(tx: Transaction) -> int:
@@ -303,7 +339,15 @@ def _lease_until(tx: Transaction) -> int:
 
 def _own(ref: AttemptRef, usage: list[wire.LeaseEvent]) -> list[wire.LeaseEvent]:
     """Keep the usage events of this very attempt; a worker cannot write into another's ledger."""
-    return [event for event in usage if event.task == ref.task.key and event.epoch == ref.attempt.epoch]
+    prefix = f"{ref.task.key}.{ref.attempt.epoch}."
+    return [
+        event
+        for event in usage
+        if event.task == ref.task.key
+        and event.epoch == ref.attempt.epoch
+        and event.run_id == ref.task.run_id
+        and event.lease.startswith(prefix)
+    ]
 
 
 def _news(ref: AttemptRef, body: wire.HeartbeatRequest | wire.FinishRequest) -> dict[str, Any]:
@@ -320,14 +364,14 @@ def _news(ref: AttemptRef, body: wire.HeartbeatRequest | wire.FinishRequest) -> 
     return news
 
 
-def _check_budget(tx: Transaction, task: sa.Row[Any]) -> None:
-    """Ask the task to stop when its run has spent what it may."""
-    limit = tx.conn.execute(sa.select(schema.runs.c.budget_nano).where(schema.runs.c.id == task.run_id)).scalar()
-    if limit is None or task.stop_code is not None:
-        return
-    spent = reports.spent_nano(tx, task.project, task.run_id)
-    if spent >= limit:
-        reason = (
-            f"the budget of the run is spent ({spent / 1e9:.4f} of {limit / 1e9:.4f}); resume it with a higher budget"
-        )
-        stops.request(tx, task, "budget", reason)
+def _check_budget(tx: Transaction, project: str, run_id: str) -> bool:
+    """Stop all tasks of a run that has spent what it may; returns whether it has."""
+    limit = tx.conn.execute(sa.select(schema.runs.c.budget_nano).where(schema.runs.c.id == run_id)).scalar()
+    if limit is None:
+        return False
+    spent = reports.spent_nano(tx, project, run_id)
+    if spent < limit:
+        return False
+    reason = f"the budget of the run is spent ({spent / 1e9:.4f} of {limit / 1e9:.4f})"
+    stops.request_all(tx, _TASKS.c.run_id == run_id, "budget", reason)
+    return True

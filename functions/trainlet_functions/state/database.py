@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from trainlet.core.clocks import Clock, SystemClock
-from trainlet.core.errors import PlatformError
+from trainlet.core.errors import PlatformError, UserError
 from trainlet.core.settings import Limits
 from trainlet_functions.billing import prices as price_lists
 
@@ -92,16 +92,21 @@ class Database:
             with conn.begin():
                 if not self.sqlite:
                     conn.execute(sa.text(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})"))
+                before = self._rows_changed(conn)
                 yield self._transaction(conn)
-        with self._changed:
-            self.change_count += 1
-            self._changed.notify_all()
+                changed = not self.sqlite or self._rows_changed(conn) != before
+        if changed:
+            with self._changed:
+                self.change_count += 1
+                self._changed.notify_all()
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Transaction]:
         """Open a transaction that sees one moment and changes nothing."""
-        with self._errors(), self.engine.connect() as conn, conn.begin():
-            yield self._transaction(conn)
+        with self._errors(), self.engine.connect() as plain:
+            conn = plain if self.sqlite else plain.execution_options(isolation_level="REPEATABLE READ")
+            with conn.begin():
+                yield self._transaction(conn)
 
     def wait_for_change(self, seen: int, timeout_s: float) -> int:
         """Block until a transaction of this process committed after `seen`, or a while passed; return the new count.
@@ -134,6 +139,10 @@ class Database:
 
     def _serial(self) -> contextlib.AbstractContextManager[object]:
         return self._writer if self.sqlite else contextlib.nullcontext()
+
+    def _rows_changed(self, conn: Connection) -> int:
+        """Return how many rows this connection has changed so far (SQLite only)."""
+        return int(getattr(conn.connection.dbapi_connection, "total_changes", 0))
 
     def _transaction(self, conn: Connection) -> Transaction:
         return Transaction(conn, self.clock.wall_ns(), self.limits, self.capacity, self.prices)
@@ -168,9 +177,24 @@ def _sqlite_engine(url: str) -> Engine:
     return engine
 
 
-def dumps(value: Any) -> str:
-    """Return compact JSON text for a column."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+def dumps(value: Any, *, sort_keys: bool = False) -> str:
+    """Return compact JSON text for a column; raises UserError for what JSON or UTF-8 cannot say (NaN, half a pair)."""
+    try:
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, sort_keys=sort_keys)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"A value is not JSON ({error}). Send it as trainlet.core.codecs encodes it.") from error
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False, sort_keys=sort_keys)
+    return text
+
+
+def plain(text: str, limit: int = 1000) -> str:
+    """Return text that every database can store: no NUL, no half of a surrogate pair, not endless."""
+    return text[:limit].replace("\0", "").encode("utf-8", "replace").decode()
 
 
 def loads(text: str | None) -> Any:

@@ -54,20 +54,30 @@ def fits_ever(tx: Transaction, resources: Resources) -> str | None:
     return f"{words(resources)} can never be placed here: this machine has {have}"
 
 
-def allocate(tx: Transaction, resources: Resources, task: str, epoch: int) -> list[Device] | str:
-    """Give devices to an attempt, the first alternative that fits; or return in words why it waits."""
+def allocate(
+    tx: Transaction, resources: Resources, task: str, epoch: int, reserved: set[str] | None = None
+) -> list[Device] | str:
+    """Give devices to an attempt, the first alternative that fits; or return in words why it waits.
+
+    `reserved` holds the kinds that others wait for who came first; a request that has to wait adds its own.
+    """
+    kept = set() if reserved is None else reserved
     rows = tx.all(sa.select(_TABLE).order_by(_TABLE.c.position))
-    for wanted in resources.gpus:
-        free = [row for row in _candidates(rows, wanted) if row.task is None]
-        if len(free) >= wanted.count:
+    possible = [(wanted, found) for wanted in resources.gpus if len(found := _candidates(rows, wanted)) >= wanted.count]
+    for wanted, found in possible:
+        free = [row for row in found if row.task is None]
+        if len(free) >= wanted.count and _kind(found) not in kept:
             chosen = free[: wanted.count]
             where = _TABLE.c.uuid.in_([row.uuid for row in chosen])
             tx.run(_TABLE.update().where(where).values(task=task, epoch=epoch, held_as=wanted.sku))
             return [_device(row, wanted.sku) for row in chosen]
-    first = resources.gpus[0]
-    suitable = _candidates(rows, first)
-    free_count = sum(row.task is None for row in suitable)
-    return f"waiting for {words(resources)}: {free_count} of {len(suitable)} free"
+    first = possible[0][1] if possible else []
+    overtaken = all(_kind(found) in kept for _, found in possible)
+    kept.update(_kind(found) for _, found in possible)
+    if overtaken:
+        return f"waiting for {words(resources)}: earlier tasks go first"
+    free_count = sum(row.task is None for row in first)
+    return f"waiting for {words(resources)}: {free_count} of {len(first)} {'device' if len(first) == 1 else 'devices'} free"
 
 
 def held(tx: Transaction, task: str) -> list[Device]:
@@ -90,6 +100,11 @@ def _candidates(rows: list[sa.Row[Any]], wanted: GpuRequest) -> list[sa.Row[Any]
     """Return devices of the SKU; generic virtual ones stand in where the machine has none of it."""
     real = [row for row in rows if row.sku == wanted.sku]
     return real or [row for row in rows if row.sku is None]
+
+
+def _kind(found: list[sa.Row[Any]]) -> str:
+    """Return the name under which devices of a kind are reserved; generic ones are one kind."""
+    return found[0].sku or GENERIC
 
 
 def _device(row: sa.Row[Any], held_as: str | None) -> Device:

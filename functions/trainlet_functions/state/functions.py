@@ -40,6 +40,11 @@ def spec(tx: Transaction, project: str, name: str, digest: str) -> FunctionSpec:
     return _parse(_row(tx, project, name, digest).spec)
 
 
+def newest(tx: Transaction, project: str, name: str) -> FunctionSpec:
+    """Return the spec that was registered last."""
+    return _parse(_row(tx, project, name, None).spec)
+
+
 @functools.lru_cache(maxsize=1024)
 def _parse(text: str) -> FunctionSpec:
     return FunctionSpec.model_validate_json(text)

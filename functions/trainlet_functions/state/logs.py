@@ -6,27 +6,29 @@ changes, also when its row has moved to the archive.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
-import json
 from typing import Any
 
 import sqlalchemy as sa
 
 from trainlet.core import wire
 from trainlet.core.clocks import rfc3339
-from trainlet.core.errors import UserError
 from trainlet.core.protocols import ObjectStore
-from trainlet_functions.state import attempts, schema
-from trainlet_functions.state.database import Transaction, dumps, loads
+from trainlet_functions.state import attempts, schema, transitions
+from trainlet_functions.state.database import Database, Transaction, dumps, loads
+from trainlet_functions.state.problems import LinesMissing
 
 _TABLE = schema.logs
 _OFFSETS = schema.log_offsets
+_ARCHIVE_LINES = 20_000  # about how many lines one object of the archive holds
+_BATCHES = 16  # rows read at once; one row holds the lines of one request
 
 
 def append(tx: Transaction, ref: attempts.AttemptRef, body: wire.LogsRequest) -> int:
     """Append lines of one rank at an offset and return the next one. Known lines are skipped, so a resend is harmless.
 
-    Raises UserError when lines are missing in between, FencedAttempt when the attempt is not the current one.
+    Raises LinesMissing when lines are missing in between, FencedAttempt when the attempt is not the current one.
     """
     attempts.current(ref)
     key, epoch = ref.task.key, ref.attempt.epoch
@@ -34,12 +36,14 @@ def append(tx: Transaction, ref: attempts.AttemptRef, body: wire.LogsRequest) ->
     known = tx.conn.execute(sa.select(_OFFSETS.c.next_offset).where(where)).scalar()
     expected = known or 0
     if body.offset > expected:
-        raise UserError(f"Lines {expected} to {body.offset - 1} are missing; send from offset {expected}.")
+        raise LinesMissing(expected, body.offset)
     fresh = body.lines[expected - body.offset :]
     if not fresh:
         return int(expected)
     runs = schema.runs
-    counted = runs.update().where(runs.c.id == ref.task.run_id).values(log_seq=runs.c.log_seq + len(fresh))
+    late = sa.case((runs.c.state != "running", transitions.archive_due(tx)), else_=runs.c.archive_due_ns)
+    values = {"log_seq": runs.c.log_seq + len(fresh), "archive_due_ns": late}
+    counted = runs.update().where(runs.c.id == ref.task.run_id).values(values)
     seq_end = tx.conn.execute(counted.returning(runs.c.log_seq)).scalar_one()
     tx.run(
         _TABLE.insert().values(
@@ -72,32 +76,41 @@ def read(
 ) -> list[wire.LogLine]:
     """Return lines after a sequence number, in order, from the archive and the database."""
     lines: list[wire.LogLine] = []
-    archives = schema.log_archives
-    where = (archives.c.run_id == run_id) & (archives.c.seq_end > after)
     if store is not None:
+        archives = schema.log_archives
+        where = (archives.c.run_id == run_id) & (archives.c.seq_end > after)
         for part in tx.all(sa.select(archives).where(where).order_by(archives.c.seq_end)):
-            for raw in gzip.decompress(store.get(part.key)).splitlines():
-                line = wire.LogLine.model_validate_json(raw)
-                if line.seq > after and (task is None or line.task == task):
-                    lines.append(line)
-            if len(lines) >= limit:
-                return lines[:limit]
-    chosen = (_TABLE.c.run_id == run_id) & (_TABLE.c.seq_end > after)
+            raw = gzip.decompress(store.get(part.key)).splitlines()
+            skip = max(0, after - (part.seq_end - len(raw)))
+            for text in raw[skip:]:
+                if task is None or task.encode() in text:
+                    line = wire.LogLine.model_validate_json(text)
+                    if task is None or line.task == task:
+                        lines.append(line)
+                        if len(lines) == limit:
+                            return lines
+    chosen = _TABLE.c.run_id == run_id
     if task is not None:
         chosen &= _TABLE.c.task == task
-    # A row holds at least one line, so `limit` rows are always enough.
-    for batch in tx.conn.execute(sa.select(_TABLE).where(chosen).order_by(_TABLE.c.seq_end).limit(limit)):
-        lines.extend(line for line in _unfold(batch) if line.seq > after)
-        if len(lines) >= limit:
-            break
-    return lines[:limit]
+    while True:
+        query = sa.select(_TABLE).where(chosen & (_TABLE.c.seq_end > after)).order_by(_TABLE.c.seq_end)
+        batches = tx.all(query.limit(_BATCHES))
+        for batch in batches:
+            lines.extend(_unfold(batch, after, limit - len(lines)))
+            after = batch.seq_end
+            if len(lines) >= limit:
+                return lines
+        if len(batches) < _BATCHES:
+            return lines
 
 
-def _unfold(batch: sa.Row[Any]) -> list[wire.LogLine]:
+def _unfold(batch: sa.Row[Any], after: int = 0, limit: int = 1_000_000_000) -> list[wire.LogLine]:
+    """Return up to `limit` lines of a row that come after a sequence number."""
     first = batch.seq_end - batch.count + 1
+    skip = max(0, after + 1 - first)
     return [
         wire.LogLine(
-            seq=first + index,
+            seq=first + skip + index,
             task=batch.task,
             node=batch.node,
             epoch=batch.epoch,
@@ -106,29 +119,51 @@ def _unfold(batch: sa.Row[Any]) -> list[wire.LogLine]:
             at=rfc3339(at_ms * 1_000_000),
             text=text,
         )
-        for index, (at_ms, stream, text) in enumerate(loads(batch.lines))
+        for index, (at_ms, stream, text) in enumerate(loads(batch.lines)[skip : skip + limit])
     ]
 
 
-def to_archive(tx: Transaction, quiet_s: float = 30.0, limit: int = 5) -> list[str]:
-    """Return runs that ended a while ago and still have lines in the database."""
-    runs, tasks = schema.runs, schema.tasks
-    live = sa.exists().where((tasks.c.run_id == runs.c.id) & tasks.c.state.in_(("queued", "dispatched", "running")))
-    has_lines = sa.exists().where(_TABLE.c.run_id == runs.c.id)
-    old = (runs.c.finished_ns < tx.now_ns - round(quiet_s * 1e9)) & (runs.c.state != "running")
-    return [row.id for row in tx.all(sa.select(runs.c.id).where(old & has_lines & ~live).limit(limit))]
+def to_archive(tx: Transaction, limit: int = 5) -> list[str]:
+    """Return runs that ended a while ago and whose logs are still to be moved."""
+    runs = schema.runs
+    due = sa.select(runs.c.id).where(runs.c.archive_due_ns <= tx.now_ns).order_by(runs.c.archive_due_ns)
+    return [row.id for row in tx.all(due.limit(limit))]
 
 
-def archive(tx: Transaction, store: ObjectStore, run_id: str) -> None:
-    """Move a run's lines to the store as one create-once object of gzipped JSON lines, then drop their rows."""
-    rows = tx.all(sa.select(_TABLE).where(_TABLE.c.run_id == run_id).order_by(_TABLE.c.seq_end))
-    if not rows:
-        return
-    text = "\n".join(line.model_dump_json() for row in rows for line in _unfold(row))
-    key = f"logs/{run_id}/{rows[0].seq_end - rows[0].count + 1}-{rows[-1].seq_end}.jsonl.gz"
-    try:
-        store.create(key, gzip.compress(text.encode(), compresslevel=5, mtime=0))
-    except FileExistsError:
-        json.loads(gzip.decompress(store.get(key)).splitlines()[0])  # an earlier try wrote it; it must be readable
-    tx.run(schema.log_archives.insert().values(run_id=run_id, seq_end=rows[-1].seq_end, key=key))
-    tx.run(_TABLE.delete().where((_TABLE.c.run_id == run_id) & (_TABLE.c.seq_end <= rows[-1].seq_end)))
+def archive(database: Database, store: ObjectStore, run_id: str) -> int:
+    """Move a run's lines to the store as create-once objects of gzipped JSON lines; return how many.
+
+    The upload happens outside of any transaction, so a slow store holds nobody up; a crash between upload and commit
+    only leaves an object that the next try finds there.
+    """
+    moved = 0
+    while True:
+        with database.read() as tx:
+            rows = _part(tx, run_id)
+        if rows:
+            lines = [line.model_dump_json() for row in rows for line in _unfold(row)]
+            key = f"logs/{run_id}/{rows[-1].seq_end - len(lines) + 1}-{rows[-1].seq_end}.jsonl.gz"
+            with contextlib.suppress(FileExistsError):
+                store.create(key, gzip.compress("\n".join(lines).encode(), compresslevel=5, mtime=0))
+            moved += len(lines)
+        with database.write() as tx:
+            if rows:
+                last = rows[-1].seq_end
+                tx.run(schema.log_archives.insert().values(run_id=run_id, seq_end=last, key=key))
+                tx.run(_TABLE.delete().where((_TABLE.c.run_id == run_id) & (_TABLE.c.seq_end <= last)))
+            if not rows:
+                ended = (schema.runs.c.id == run_id) & (schema.runs.c.state != "running")
+                tx.run(schema.runs.update().where(ended).values(archive_due_ns=None))
+                return moved
+
+
+def _part(tx: Transaction, run_id: str) -> list[sa.Row[Any]]:
+    """Return the first rows of a run, enough for one object of the archive."""
+    counts = sa.select(_TABLE.c.seq_end, _TABLE.c.count).where(_TABLE.c.run_id == run_id)
+    total, last = 0, 0
+    for row in tx.conn.execute(counts.order_by(_TABLE.c.seq_end)):
+        total, last = total + row[1], row[0]
+        if total >= _ARCHIVE_LINES:
+            break
+    chosen = (_TABLE.c.run_id == run_id) & (_TABLE.c.seq_end <= last)
+    return tx.all(sa.select(_TABLE).where(chosen).order_by(_TABLE.c.seq_end))

@@ -78,6 +78,14 @@ def next_due_ns(tx: Transaction) -> int | None:
     return tx.conn.execute(sa.select(sa.func.min(_TABLE.c.due_ns)).where(_TABLE.c.function.is_not(None))).scalar()
 
 
+def pending(tx: Transaction, task: str, epoch: int) -> bool:
+    """Say whether a wake-up of this attempt is still on its way."""
+    this = (_TABLE.c.task == task) & (_TABLE.c.epoch == epoch) & _TABLE.c.function.is_not(None)
+    return (
+        tx.conn.execute(sa.select(_TABLE.c.id).where(this & _TABLE.c.due_ns.is_not(None)).limit(1)).first() is not None
+    )
+
+
 def delivered(tx: Transaction, row_id: int) -> None:
     """Note that somebody acknowledged the event."""
     tx.run(_TABLE.update().where(_TABLE.c.id == row_id).values(due_ns=None, delivered_ns=tx.now_ns))

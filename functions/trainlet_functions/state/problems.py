@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainlet.core.errors import PlatformError
+from trainlet.core.errors import PlatformError, UserError
 
 
 class Taken(PlatformError):
@@ -11,3 +11,11 @@ class Taken(PlatformError):
 
 class FencedAttempt(PlatformError):
     """Raised when an attempt is not the current one any more."""
+
+
+class LinesMissing(UserError):
+    """Raised when log lines arrive with a gap before them; `expected` is the offset to send from."""
+
+    def __init__(self, expected: int, got: int) -> None:
+        super().__init__(f"Lines {expected} to {got - 1} are missing; send from offset {expected}.")
+        self.expected = expected

@@ -11,9 +11,10 @@ from trainlet.core import wire
 from trainlet.core.errors import ConflictError, NotFoundError
 from trainlet.core.models import canonical_json, sha256_hex
 from trainlet_functions.state import admission, dispatchers, schema, stops, transitions, views
-from trainlet_functions.state.database import Transaction, dumps
+from trainlet_functions.state.database import Transaction, dumps, loads, plain
 
 _TABLE = schema.runs
+_PART = 1000  # tasks in one reply about changes
 
 
 def create(tx: Transaction, project: str, run_id: str, body: wire.RunCreate) -> tuple[wire.RunView, bool]:
@@ -26,29 +27,57 @@ def create(tx: Transaction, project: str, run_id: str, body: wire.RunCreate) -> 
         dispatchers.renew(tx, project, body.dispatcher)
     row = tx.one(sa.select(_TABLE).where(_TABLE.c.id == run_id))
     if row is not None:
-        if row.project != project or row.body_hash != digest:
-            raise ConflictError(f"The run id {run_id!r} is used already with other content. Choose another id.")
-        if body.dispatcher is not None:
-            tx.run(_TABLE.update().where(_TABLE.c.id == run_id).values(dispatcher=body.dispatcher.id))
+        if row.project != project:
+            raise ConflictError(f"The run id {run_id!r} is used already. Choose another id.")
+        if row.body_hash != digest:
+            raise ConflictError(
+                f"The run id {run_id!r} is used already with {_difference(row, body)}. Choose another id."
+            )
+        if body.dispatcher is not None and row.dispatcher != body.dispatcher.id:
+            _take_over(tx, row, body.dispatcher.id)
         return views.run_view(tx, row), False
     _insert(tx, project, run_id, body, digest, automatic=body.graph is None)
     return get(tx, project, run_id), True
 
 
-def ensure(tx: Transaction, project: str, run_id: str, pipeline: str, dispatcher: str | None) -> sa.Row[Any]:
-    """Return the run of a task, made on the fly when a task is all there is of it."""
+def _difference(row: sa.Row[Any], body: wire.RunCreate) -> str:
+    """Say which part of the body differs from the stored one."""
+    before = {
+        "pipeline": row.pipeline,
+        "graph": loads(row.graph),
+        "params": loads(row.params),
+        "budget_nano": row.budget_nano,
+        "labels": loads(row.labels),
+    }
+    names = [name for name, value in before.items() if getattr(body, name) != value]
+    return f"other {', '.join(names)}" if names else "other content"
+
+
+def _take_over(tx: Transaction, run: sa.Row[Any], dispatcher: str) -> None:
+    """Make a new dispatcher the one that this run and its open tasks depend on."""
+    tx.run(_TABLE.update().where(_TABLE.c.id == run.id).values(dispatcher=dispatcher))
+    tasks = schema.tasks
+    live = (tasks.c.run_id == run.id) & tasks.c.state.in_(("queued", "dispatched", "running"))
+    tx.run(tasks.update().where(live).values(dispatcher=dispatcher))
+
+
+def ensure(tx: Transaction, project: str, run_id: str, pipeline: str) -> None:
+    """Make the run of a new task on the fly, or open it again when it had ended for want of tasks.
+
+    Raises ConflictError when the run was cancelled, or was ended by the dispatcher that drives it.
+    """
     row = tx.one(sa.select(_TABLE).where(_TABLE.c.id == run_id))
     if row is None:
         _insert(tx, project, run_id, wire.RunCreate(pipeline=pipeline), "", automatic=True)
-        return tx.conn.execute(sa.select(_TABLE).where(_TABLE.c.id == run_id)).one()
+        return
     if row.project != project:
         raise ConflictError(f"The run id {run_id!r} is used already. Choose another id.")
     if row.state != "running":
         if row.automatic and row.state != "canceled":
-            tx.run(_TABLE.update().where(_TABLE.c.id == run_id).values(state="running", reason="", finished_ns=None))
-            return tx.conn.execute(sa.select(_TABLE).where(_TABLE.c.id == run_id)).one()
+            opened = {"state": "running", "reason": "", "finished_ns": None, "archive_due_ns": None}
+            tx.run(_TABLE.update().where(_TABLE.c.id == run_id).values(opened))
+            return
         raise ConflictError(f"The run {run_id} is {row.state} ({row.reason}); resume it before it gets new tasks.")
-    return row
 
 
 def _insert(tx: Transaction, project: str, run_id: str, body: wire.RunCreate, digest: str, *, automatic: bool) -> None:
@@ -95,7 +124,7 @@ def list_(tx: Transaction, project: str, cursor: str | None = None, limit: int =
         where &= sa.tuple_(_TABLE.c.created_ns, _TABLE.c.id) < sa.tuple_(sa.literal(created_ns), sa.literal(last))
     order = (_TABLE.c.created_ns.desc(), _TABLE.c.id.desc())
     rows = tx.all(sa.select(_TABLE).where(where).order_by(*order).limit(limit + 1))
-    items = [views.run_view(tx, one, graph=False).model_dump(mode="json") for one in rows[:limit]]
+    items = [view.model_dump(mode="json") for view in views.run_views(tx, rows[:limit])]
     more = rows[limit - 1] if len(rows) > limit else None
     return wire.Page(items=items, next=None if more is None else _encode(more.created_ns, more.id))
 
@@ -106,22 +135,30 @@ def cancel(tx: Transaction, project: str, run_id: str, reason: str) -> wire.RunV
     if found.state == "running":
         end(tx, found, "canceled", reason)
         stops.request_all(tx, schema.tasks.c.run_id == run_id, "canceled", reason)
+        admission.admit(tx)
     return get(tx, project, run_id)
 
 
 def end(tx: Transaction, run: sa.Row[Any], state: str, reason: str, **columns: Any) -> None:
     """Move a running run to a terminal state."""
-    values = {"state": state, "reason": reason, "finished_ns": tx.now_ns, **columns}
+    values = {"state": state, "reason": plain(reason), "finished_ns": tx.now_ns, **columns}
+    values["archive_due_ns"] = transitions.archive_due(tx)
     tx.run(_TABLE.update().where((_TABLE.c.id == run.id) & (_TABLE.c.state == "running")).values(values))
     transitions.next_version(tx, run.id)
 
 
 def resume(tx: Transaction, project: str, run_id: str, body: wire.Resume) -> wire.RunView:
-    """Continue a failed or cancelled run: what succeeded stays, the rest is queued again and has its checkpoints."""
+    """Continue a failed or cancelled run: what succeeded stays, the rest is queued again and has its checkpoints.
+
+    A run that succeeded stays as it is; one that runs gets the new dispatcher and budget.
+    """
     found = row(tx, project, run_id)
+    if found.state == "succeeded":
+        return views.run_view(tx, found)
     if body.dispatcher is not None:
         dispatchers.renew(tx, project, body.dispatcher)
     values: dict[str, Any] = {"state": "running", "reason": "resumed", "finished_ns": None, "error": None}
+    values["archive_due_ns"] = None
     if body.dispatcher is not None:
         values["dispatcher"] = body.dispatcher.id
     if body.budget_nano is not None:
@@ -133,8 +170,10 @@ def resume(tx: Transaction, project: str, run_id: str, body: wire.Resume) -> wir
         if task.state in ("failed", "canceled"):
             fresh = {"failures": 0, "losses": 0, "not_before_ns": tx.now_ns, "error": None, "dispatcher": owner}
             transitions.move(tx, task, "queued", "resumed by the user", "user", **fresh)
+        elif task.stop_code is not None:
+            stops.withdraw(tx, task, dispatcher=owner, reason="resumed by the user")
         elif task.state != "succeeded":
-            transitions.touch(tx, task, dispatcher=owner, stop_code=None, stop_reason=None, stop_by_ns=None)
+            transitions.touch(tx, task, dispatcher=owner)
     admission.admit(tx)
     transitions.next_version(tx, found.id)
     return get(tx, project, run_id)
@@ -146,19 +185,23 @@ def finish(tx: Transaction, project: str, run_id: str, body: wire.RunFinish) -> 
     if found.state == "running":
         error = None if body.error is None else body.error.model_dump_json()
         end(tx, found, body.state, body.reason, outputs=dumps(body.outputs), error=error)
-        if body.state != "succeeded":
-            stops.request_all(tx, schema.tasks.c.run_id == run_id, "canceled", body.reason or "the run ended")
+        stops.request_all(tx, schema.tasks.c.run_id == run_id, "canceled", body.reason or f"the run {body.state}")
+        admission.admit(tx)
     return get(tx, project, run_id)
 
 
 def changes(tx: Transaction, project: str, run_id: str, after: int) -> wire.Changes:
-    """Return the tasks that changed after a cursor, and the next cursor."""
+    """Return the tasks that changed after a cursor, the first changes first, and the next cursor.
+
+    A run with very many tasks comes in parts: the cursor then names the last change that is in this one.
+    """
     found = row(tx, project, run_id)
     tasks = schema.tasks
     where = (tasks.c.run_id == run_id) & (tasks.c.version > after)
-    rows = tx.all(sa.select(tasks).where(where).order_by(tasks.c.version))
+    rows = tx.all(sa.select(tasks).where(where).order_by(tasks.c.version).limit(_PART))
+    cursor = rows[-1].version if len(rows) == _PART else found.change_seq
     view = views.run_view(tx, found, graph=False)
-    return wire.Changes(cursor=found.change_seq, run=view, tasks=views.task_views(tx, rows))
+    return wire.Changes(cursor=cursor, run=view, tasks=views.task_views(tx, rows))
 
 
 def _encode(created_ns: int, run_id: str) -> str:

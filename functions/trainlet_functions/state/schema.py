@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, Table, Text, text
 
 metadata = MetaData()
 
@@ -45,7 +45,9 @@ runs = Table(
     Column("labels", Text, nullable=False),
     Column("change_seq", BigInteger, nullable=False),
     Column("log_seq", BigInteger, nullable=False),
-    Index("runs_by_time", "project", "created_ns"),
+    Column("archive_due_ns", BigInteger),
+    Index("runs_by_time", "project", "created_ns", "id"),
+    Index("runs_to_archive", "archive_due_ns"),
     Index("runs_by_dispatcher", "project", "dispatcher"),
 )
 
@@ -83,10 +85,12 @@ tasks = Table(
     Column("stop_code", Text),
     Column("stop_reason", Text),
     Column("stop_by_ns", BigInteger),
+    Column("gpu", Boolean, nullable=False),
     Column("lane", Text, nullable=False),
     Index("tasks_by_run", "run_id", "version"),
-    Index("tasks_by_state", "state", "created_ns"),
-    Index("tasks_by_function", "project", "function", "state"),
+    Index("tasks_by_run_state", "run_id", "state"),
+    Index("tasks_by_lane", "state", "lane", "created_ns", "key"),
+    Index("tasks_by_function", "project", "function", "state", "created_ns", "key"),
 )
 
 attempts = Table(
@@ -107,6 +111,7 @@ attempts = Table(
     Column("resumed_from_step", BigInteger),
     Column("reason", Text, nullable=False),
     Column("error", Text),
+    Column("told_to_stop", Boolean, nullable=False),
     Index("attempts_by_lease", "state", "lease_until_ns"),
     Index("attempts_by_worker", "worker", "state"),
 )
@@ -154,6 +159,12 @@ outbox = Table(
     Column("dead_ns", BigInteger),
     Column("last_error", Text),
     Index("outbox_by_due", "due_ns"),
+    Index(
+        "outbox_wake_ups",
+        "due_ns",
+        sqlite_where=text("function IS NOT NULL"),
+        postgresql_where=text("function IS NOT NULL"),
+    ),
     Index("outbox_by_task", "task", "epoch"),
 )
 
@@ -213,8 +224,8 @@ tokens = Table(
 workers = Table(
     "workers",
     metadata,
+    Column("project", Text, primary_key=True),
     Column("id", Text, primary_key=True),
-    Column("project", Text, nullable=False),
     Column("function", Text, nullable=False),
     Column("url", Text),
     Column("busy", Boolean, nullable=False),

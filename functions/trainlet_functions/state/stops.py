@@ -10,24 +10,45 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from trainlet.core import wire
 from trainlet_functions.state import devices, functions, schema, transitions
-from trainlet_functions.state.database import Transaction
+from trainlet_functions.state.database import Transaction, plain
 
 _TABLE = schema.tasks
+_HINTS = {
+    "budget": "Resume the run with a higher budget; it goes on from the last checkpoint.",
+    "dispatcher_lost": "run.resume() continues from the last checkpoint.",
+    "canceled": "run.resume() continues from the last checkpoint.",
+}
+
+
+def error(code: str, reason: str) -> str:
+    """Return the error of a task that was stopped, as JSON for its column."""
+    kind: wire.ErrorKind = "budget" if code == "budget" else "canceled"
+    return wire.ErrorInfo(kind=kind, type=code, message=plain(reason), hint=_HINTS.get(code, "")).model_dump_json()
 
 
 def request(tx: Transaction, task: sa.Row[Any], code: str, reason: str) -> sa.Row[Any]:
-    """Stop one task; a terminal one, or one that is stopping already, stays as it is."""
+    """Stop one task; a terminal one, or one that is stopping already, stays as it is.
+
+    A timeout alone may be retried, so whatever else stops the task takes its place.
+    """
     if task.state in ("queued", "dispatched"):
         devices.release(tx, task.key)
-        return transitions.move(tx, task, "canceled", reason, code)
-    if task.state == "running" and task.stop_code is None:
+        return transitions.move(tx, task, "canceled", reason, code, error=error(code, reason))
+    if task.state != "running" or (task.stop_code is not None and (task.stop_code != "timeout" or code == "timeout")):
+        return task
+    by_ns = task.stop_by_ns
+    if by_ns is None:
         grace_s = functions.spec(tx, task.project, task.function, task.digest).grace_s
         by_ns = tx.now_ns + round((tx.limits.lease_s + grace_s) * 1e9)
-        return transitions.touch(
-            tx, task, stop_code=code, stop_reason=reason, stop_by_ns=by_ns, reason=f"stopping: {reason}"
-        )
-    return task
+    words = f"stopping: {reason}"
+    return transitions.touch(tx, task, stop_code=code, stop_reason=plain(reason), stop_by_ns=by_ns, reason=plain(words))
+
+
+def withdraw(tx: Transaction, task: sa.Row[Any], **columns: Any) -> sa.Row[Any]:
+    """Take a stop back: somebody waits for the task again. A worker that was told already hands it back."""
+    return transitions.touch(tx, task, stop_code=None, stop_reason=None, stop_by_ns=None, **columns)
 
 
 def request_all(tx: Transaction, where: sa.ColumnElement[bool], code: str, reason: str) -> int:

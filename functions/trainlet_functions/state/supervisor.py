@@ -12,8 +12,21 @@ from collections.abc import Callable
 
 import sqlalchemy as sa
 
+from trainlet.core import wire
+from trainlet.core.errors import PlatformError
 from trainlet.core.protocols import ObjectStore
-from trainlet_functions.state import admission, attempts, functions, logs, outbox, runs, schema, stops, transitions
+from trainlet_functions.state import (
+    admission,
+    attempts,
+    devices,
+    functions,
+    logs,
+    outbox,
+    runs,
+    schema,
+    stops,
+    transitions,
+)
 from trainlet_functions.state.database import Database, Transaction
 
 LEADER_S = 10.0
@@ -34,28 +47,40 @@ class Supervisor:
             lost_dispatchers,
             timeouts,
             overdue_stops,
+            unclaimed,
             announce_again,
             admission.admit,
         )
 
     def tick(self) -> bool:
         """Do what is due; returns False when another replica is the leader."""
-        with self._database.write() as tx:
-            if not lead(tx, self.name):
-                return False
-        for duty in self._duties:
-            if not self._due(duty):
-                continue
+        if not self._lead():
+            return False
+        with self._database.read() as tx:  # most ticks have nothing to do, and take no write lock
+            due = [duty for duty in self._duties if tx.conn.execute(_QUERIES[duty](tx).limit(1)).first() is not None]
+        if due and admission.admit not in due:
+            due.append(admission.admit)  # what a duty frees is given away at once
+        for duty in due:
             with self._database.write() as tx:
                 duty(tx)
         self._archive()
         return True
 
-    def _due(self, duty: Callable[[Transaction], object]) -> bool:
-        """Look first without the write lock: most ticks have nothing to do."""
+    def demand(self, tx: Transaction) -> dict[tuple[str, str], int]:
+        """Return how many workers each (project, function) wants now."""
+        return {name: count for name, (_spec, count) in admission.demand(tx).items()}
+
+    def _lead(self) -> bool:
         with self._database.read() as tx:
-            query = _QUERIES[duty](tx)
-            return tx.conn.execute(query.limit(1)).first() is not None
+            table = schema.leaders
+            row = tx.one(sa.select(table).where(table.c.name == "supervisor"))
+            if row is not None and row.until_ns > tx.now_ns:
+                if row.holder != self.name:
+                    return False
+                if row.until_ns - tx.now_ns > LEADER_S * 0.5e9:
+                    return True
+        with self._database.write() as tx:
+            return lead(tx, self.name)
 
     def _archive(self) -> None:
         if self._store is None:
@@ -63,8 +88,13 @@ class Supervisor:
         with self._database.read() as tx:
             due = logs.to_archive(tx)
         for run_id in due:
-            with self._database.write() as tx:
-                logs.archive(tx, self._store, run_id)
+            try:
+                logs.archive(self._database, self._store, run_id)
+            except (PlatformError, OSError) as error:
+                _LOG.warning("the logs of %s stay in the database for now: %s", run_id, error)
+                with self._database.write() as tx:
+                    later = transitions.archive_due(tx)
+                    tx.run(schema.runs.update().where(schema.runs.c.id == run_id).values(archive_due_ns=later))
 
 
 def lead(tx: Transaction, holder: str) -> bool:
@@ -121,13 +151,25 @@ def overdue_stops(tx: Transaction) -> None:
 
 
 def announce_again(tx: Transaction) -> None:
-    """Announce dispatched tasks that nobody claimed in time."""
+    """Announce dispatched tasks that nobody claimed in time, unless an announcement is still on its way."""
+    for task in tx.all(_unannounced(tx)):
+        again = not outbox.pending(tx, task.key, task.epoch)
+        number = task.announcements + again
+        values = {"announced_ns": tx.now_ns, "announcements": number}
+        tx.run(_TASKS.update().where(_TASKS.c.key == task.key).values(values))
+        if again:
+            spec = functions.spec(tx, task.project, task.function, task.digest)
+            outbox.wake_up(tx, task, spec, task.epoch, number)
+
+
+def unclaimed(tx: Transaction) -> None:
+    """Fail tasks of the local pool for which no worker came at all."""
     for task in tx.all(_unclaimed(tx)):
-        number = task.announcements + 1
-        outbox.close(tx, task.key, task.epoch)
-        row = transitions.touch(tx, task, announced_ns=tx.now_ns, announcements=number)
-        spec = functions.spec(tx, task.project, task.function, task.digest)
-        outbox.wake_up(tx, row, spec, task.epoch, number)
+        message = f"no worker of {task.function} took the task within {admission.START_S:g} s"
+        hint = "The worker's log says why it does not start; `trainlet doctor` checks this machine."
+        error = wire.ErrorInfo(kind="platform", type="NoWorker", message=message, hint=hint)
+        devices.release(tx, task.key)
+        transitions.move(tx, task, "failed", message, "supervisor", error=error.model_dump_json())
 
 
 def grace_after_restart(tx: Transaction) -> int:
@@ -139,6 +181,14 @@ def grace_after_restart(tx: Transaction) -> int:
     table = schema.dispatchers
     wait_ns = tx.now_ns + round(tx.limits.dispatcher_lease_s * 1e9)
     tx.run(table.update().where(table.c.expires_ns < wait_ns).values(expires_ns=wait_ns))
+    obey_ns = tx.now_ns + round(tx.limits.lease_s * 1e9)
+    tx.run(
+        _TASKS.update()
+        .where((_TASKS.c.state == "running") & (_TASKS.c.stop_by_ns < obey_ns))
+        .values(stop_by_ns=obey_ns)
+    )
+    if tx.conn.dialect.name == "sqlite":
+        tx.run(schema.leaders.delete())  # one process owns the file, so whoever led before is gone
     return int(tx.conn.execute(sa.select(sa.func.count()).select_from(_ATTEMPTS).where(running)).scalar_one())
 
 
@@ -160,6 +210,10 @@ def _overdue_stops(tx: Transaction) -> sa.Select[tuple[object]]:
 
 
 def _unclaimed(tx: Transaction) -> sa.Select[tuple[object]]:
+    return sa.select(_TASKS).where((_TASKS.c.state == "dispatched") & (_TASKS.c.deadline_ns < tx.now_ns))
+
+
+def _unannounced(tx: Transaction) -> sa.Select[tuple[object]]:
     since_ns = tx.now_ns - round(tx.limits.announce_s * 1e9)
     return sa.select(_TASKS).where((_TASKS.c.state == "dispatched") & (_TASKS.c.announced_ns < since_ns))
 
@@ -173,6 +227,7 @@ _QUERIES: dict[Callable[[Transaction], object], Callable[[Transaction], sa.Selec
     lost_dispatchers: _lost_dispatchers,
     timeouts: _timeouts,
     overdue_stops: _overdue_stops,
-    announce_again: _unclaimed,
+    unclaimed: _unclaimed,
+    announce_again: _unannounced,
     admission.admit: _queued,
 }

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from trainlet.core import wire
 from trainlet.core.clocks import rfc3339
 from trainlet.core.errors import ConflictError, NotFoundError, UserError
-from trainlet.core.models import canonical_json, sha256_hex
+from trainlet.core.models import sha256_hex
 from trainlet_functions.state import (
     admission,
     devices,
@@ -22,7 +22,7 @@ from trainlet_functions.state import (
     transitions,
     views,
 )
-from trainlet_functions.state.database import Transaction, dumps, loads
+from trainlet_functions.state.database import Transaction, dumps, loads, plain
 
 _TABLE = schema.tasks
 
@@ -33,7 +33,7 @@ def create(tx: Transaction, project: str, key: str, body: wire.TaskCreate) -> tu
     Raises ConflictError for another body under the same key, NotFoundError for a function that is not registered,
     UserError for devices that this machine can never give.
     """
-    digest = sha256_hex(canonical_json(body.model_dump(mode="json", exclude={"dispatcher"})))
+    digest = _body_hash(body)
     if body.dispatcher is not None:
         dispatchers.renew(tx, project, body.dispatcher)
     found = tx.one(sa.select(_TABLE).where(_TABLE.c.key == key))
@@ -44,20 +44,20 @@ def create(tx: Transaction, project: str, key: str, body: wire.TaskCreate) -> tu
         never = devices.fits_ever(tx, spec.resources)
         if never is not None:
             raise UserError(f"Task {key}: {never}. Ask for fewer devices, or set TRAINLET_VIRTUAL_GPUS.")
-    owner = body.dispatcher.id if body.dispatcher else None
-    runs.ensure(tx, project, body.run_id, body.node, owner)
-    tx.run(
-        _TABLE.insert().values(
+    runs.ensure(tx, project, body.run_id, plain(body.node, 200))
+    task = tx.conn.execute(
+        _TABLE.insert()
+        .values(
             key=key,
             project=project,
             run_id=body.run_id,
-            node=body.node,
+            node=plain(body.node, 200),
             function=body.function,
             digest=body.digest,
             args=dumps(body.args),
             labels=dumps(body.labels),
             body_hash=digest,
-            dispatcher=owner,
+            dispatcher=body.dispatcher.id if body.dispatcher else None,
             state="queued",
             reason="created",
             epoch=0,
@@ -71,23 +71,37 @@ def create(tx: Transaction, project: str, key: str, body: wire.TaskCreate) -> tu
             not_before_ns=tx.now_ns,
             announced_ns=0,
             announcements=0,
-            lane=admission.lane(spec),
+            gpu=bool(spec.resources.gpus),
+            lane=admission.lane(project, body.function, body.digest),
         )
-    )
-    task = row(tx, project, key)
+        .returning(_TABLE)
+    ).one()
     transitions.record(tx, key, 0, "queued", "created", "dispatcher")
     outbox.lifecycle(tx, task, "queued", "created", 0, task.version)
     admission.admit(tx)
-    return get(tx, project, key), True
+    task = row(tx, project, key)
+    if task.reason == "created":
+        task = transitions.touch(tx, task, reason=admission.behind(body.function))
+    return views.task_view(tx, task), True
+
+
+def _body_hash(body: wire.TaskCreate) -> str:
+    """Return what must be equal for a second creation to attach: everything but who waits."""
+    return sha256_hex(dumps(body.model_dump(mode="json", exclude={"dispatcher"}), sort_keys=True).encode())
 
 
 def _attach(tx: Transaction, project: str, found: sa.Row[Any], body: wire.TaskCreate, digest: str) -> wire.TaskView:
-    if found.project != project or found.body_hash != digest:
+    if found.project != project:
+        raise ConflictError(f"The task key {found.key!r} is used already. Use another key.")
+    if found.body_hash != digest:
         raise ConflictError(
             f"The task key {found.key!r} is used already with {_difference(found, body)}. Use another key."
         )
     if body.dispatcher is not None and found.dispatcher != body.dispatcher.id:
-        tx.run(_TABLE.update().where(_TABLE.c.key == found.key).values(dispatcher=body.dispatcher.id))
+        if found.stop_code == "dispatcher_lost":
+            stops.withdraw(tx, found, dispatcher=body.dispatcher.id, reason="somebody waits for it again")
+        else:
+            tx.run(_TABLE.update().where(_TABLE.c.key == found.key).values(dispatcher=body.dispatcher.id))
     return get(tx, project, found.key)
 
 

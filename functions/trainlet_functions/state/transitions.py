@@ -1,7 +1,9 @@
 """The state machine of a task, in one place.
 
     queued -> dispatched -> running -> succeeded | failed | canceled
-    running | dispatched -> queued      preemption, lost worker, retry
+    running -> queued                   preemption, lost worker, retry
+    queued | dispatched -> failed       no device or worker will ever come
+    queued | dispatched -> canceled     nothing to save, so at once
     failed | canceled -> queued         only when a person resumes the run
 
 Every move has a reason in words, a time, an actor, a line in the timeline and a CloudEvent in the outbox, all in the
@@ -16,12 +18,13 @@ import sqlalchemy as sa
 
 from trainlet.core import wire
 from trainlet_functions.state import outbox, schema
-from trainlet_functions.state.database import Transaction
+from trainlet_functions.state.database import Transaction, plain
 
+QUIET_S = 30.0
 ALLOWED: dict[str, frozenset[str]] = {
     "new": frozenset({"queued"}),
     "queued": frozenset({"dispatched", "canceled", "failed"}),
-    "dispatched": frozenset({"running", "queued", "canceled"}),
+    "dispatched": frozenset({"running", "canceled", "failed"}),
     "running": frozenset({"queued", "succeeded", "failed", "canceled"}),
     "succeeded": frozenset(),
     "failed": frozenset({"queued"}),
@@ -44,6 +47,7 @@ def move(tx: Transaction, task: sa.Row[Any], state: str, reason: str, actor: str
     """Move a task to a state and return its new row. Other columns may change along."""
     if state not in ALLOWED[task.state]:
         raise IllegalTransition(f"{task.key}: {task.state} -> {state}")
+    reason = plain(reason)
     version = next_version(tx, task.run_id)
     epoch = columns.get("epoch", task.epoch)
     terminal = state in wire.TERMINAL
@@ -78,7 +82,7 @@ def record(tx: Transaction, task: str, epoch: int, state: str, reason: str, acto
     """Write a line of the timeline."""
     tx.run(
         schema.timeline.insert().values(
-            task=task, epoch=epoch, at_ns=tx.now_ns, state=state, reason=reason, actor=actor
+            task=task, epoch=epoch, at_ns=tx.now_ns, state=state, reason=plain(reason), actor=actor
         )
     )
 
@@ -89,10 +93,19 @@ def _finish_automatic_run(tx: Transaction, run_id: str) -> None:
     run = tx.one(sa.select(runs).where(runs.c.id == run_id))
     if run is None or not run.automatic or run.state != "running":
         return
-    states = {state for (state,) in tx.all(sa.select(tasks.c.state).where(tasks.c.run_id == run_id).distinct())}
-    if not states <= wire.TERMINAL:
+    of_run = tasks.c.run_id == run_id
+    live = of_run & tasks.c.state.in_(("queued", "dispatched", "running"))
+    if tx.conn.execute(sa.select(tasks.c.key).where(live).limit(1)).first() is not None:
         return
-    state = next((one for one in ("failed", "canceled") if one in states), "succeeded")
-    tx.run(
-        runs.update().where(runs.c.id == run_id).values(state=state, reason="all tasks ended", finished_ns=tx.now_ns)
-    )
+    state = "succeeded"
+    for bad in ("failed", "canceled"):
+        if tx.conn.execute(sa.select(tasks.c.key).where(of_run & (tasks.c.state == bad)).limit(1)).first() is not None:
+            state = bad
+            break
+    ended = {"state": state, "reason": "all tasks ended", "finished_ns": tx.now_ns, "archive_due_ns": archive_due(tx)}
+    tx.run(runs.update().where(runs.c.id == run_id).values(ended))
+
+
+def archive_due(tx: Transaction) -> int:
+    """Return when the logs of a run that ends now may move to the store: late lines have arrived by then."""
+    return tx.now_ns + round(QUIET_S * 1e9)

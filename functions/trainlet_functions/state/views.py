@@ -24,9 +24,25 @@ def error_info(text: str | None) -> wire.ErrorInfo | None:
 
 
 def run_view(tx: Transaction, row: sa.Row[Any], *, graph: bool = True) -> wire.RunView:
-    """Build the view of a run; listings leave out the graph."""
-    count = sa.select(schema.tasks.c.state, sa.func.count().label("number")).where(schema.tasks.c.run_id == row.id)
-    counts = {str(one.state): int(one.number) for one in tx.all(count.group_by(schema.tasks.c.state))}
+    """Build the view of a run."""
+    return _run_views(tx, [row], graph)[0]
+
+
+def run_views(tx: Transaction, rows: list[sa.Row[Any]]) -> list[wire.RunView]:
+    """Build the views of a listing, without the graphs."""
+    return _run_views(tx, rows, graph=False)
+
+
+def _run_views(tx: Transaction, rows: list[sa.Row[Any]], graph: bool) -> list[wire.RunView]:
+    counts: dict[str, dict[str, int]] = {row.id: {} for row in rows}
+    table = schema.tasks
+    count = sa.select(table.c.run_id, table.c.state, sa.func.count()).where(table.c.run_id.in_(list(counts)))
+    for run_id, state, number in tx.conn.execute(count.group_by(table.c.run_id, table.c.state)):
+        counts[run_id][state] = number
+    return [_run_view(row, counts[row.id], graph) for row in rows]
+
+
+def _run_view(row: sa.Row[Any], counts: dict[str, int], graph: bool) -> wire.RunView:
     return wire.RunView(
         id=row.id,
         project=row.project,
