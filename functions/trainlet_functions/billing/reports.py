@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from trainlet.core import wire
 from trainlet_functions.billing.rating import rate
-from trainlet_functions.metering.ingest import elapsed_ns
+from trainlet_functions.metering.ingest import elapsed_ns, is_open
 from trainlet_functions.metering.segments import segments_of
 from trainlet_functions.metering.tables import leases
 from trainlet_functions.state import schema
@@ -48,7 +48,6 @@ def spent_nano(tx: Transaction, project: str, run_id: str) -> int:
 
 def _rows(tx: Transaction, lease: sa.Row[Any]) -> list[tuple[wire.UsageRow, str]]:
     segments = segments_of(lease.anchor_ns, elapsed_ns(lease), [(name, begin) for name, begin in loads(lease.phases)])
-    still_open = lease.close_ns is None and lease.cap_ns is None and not lease.stale
     return [
         (
             wire.UsageRow(
@@ -67,7 +66,7 @@ def _rows(tx: Transaction, lease: sa.Row[Any]) -> list[tuple[wire.UsageRow, str]
                 price_nano=charge.price_nano,
                 cost_nano=charge.cost_nano,
                 currency=tx.prices.versions[-1].currency,
-                open=still_open,
+                open=is_open(lease),
             ),
             charge.version,
         )

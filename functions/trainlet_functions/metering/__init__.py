@@ -1,12 +1,12 @@
 """The meter: lease events in, leases and whole-second segments out.
 
-Allocation decides the bill, never a sample of utilisation. Events are kept as they came and folded by rules that do not
+Allocation decides the bill, never a sample of utilization. Events are kept as they came and folded by rules that do not
 care about order or repetition, so the ledger can always be rebuilt. This room must not know prices.
 """
 
 from __future__ import annotations
 
-from trainlet_functions.metering.ingest import close_stale, ingest, rebuild
+from trainlet_functions.metering.ingest import Refusal, close_stale, ingest, rebuild, refusals
 from trainlet_functions.metering.segments import Segment, segments_of
 
-__all__ = ["Segment", "close_stale", "ingest", "rebuild", "segments_of"]
+__all__ = ["Refusal", "Segment", "close_stale", "ingest", "rebuild", "refusals", "segments_of"]

@@ -1,4 +1,8 @@
-"""The tables of the meter: the event log, the leases folded from it, and what was refused."""
+"""The tables of the meter: two append-only logs, the leases folded from them, and what was refused.
+
+`lease_events` holds what workers said, `lease_closings` what the platform decided about attempts that it gave up. The
+`leases` are derived: `rebuild` makes them again, equal to the last digit.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +15,25 @@ lease_events = Table(
     metadata,
     Column("project", Text, primary_key=True),
     Column("id", Text, primary_key=True),
-    Column("lease", Text, nullable=False),
-    Column("payload_hash", Text, nullable=False),
     Column("body", Text, nullable=False),
     Column("received_ns", BigInteger, nullable=False),
+)
+
+lease_closings = Table(
+    "lease_closings",
+    metadata,
+    Column("task", Text, primary_key=True),
+    Column("epoch", Integer, primary_key=True),
+    Column("lease", Text, primary_key=True),  # "": every lease of the attempt that was unknown by then
+    Column("elapsed_ns", BigInteger, nullable=False),
+    Column("decided_ns", BigInteger, nullable=False),
 )
 
 quarantine = Table(
     "lease_events_refused",
     metadata,
-    Column("id", Integer, primary_key=True, autoincrement=True),
-    Column("project", Text, nullable=False),
+    Column("project", Text, primary_key=True),
+    Column("digest", Text, primary_key=True),
     Column("event_id", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("body", Text, nullable=False),
@@ -46,8 +58,7 @@ leases = Table(
     Column("close_ns", BigInteger),
     Column("cap_ns", BigInteger),
     Column("phases", Text, nullable=False),
-    Column("stale", Boolean, nullable=False),
     Index("leases_by_run", "project", "run_id"),
     Index("leases_by_task", "task", "epoch"),
-    Index("leases_by_device", "device", "anchor_ns"),
+    Index("leases_by_device", "device", "anchor_ns", "lease"),
 )

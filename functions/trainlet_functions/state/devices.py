@@ -17,10 +17,15 @@ from trainlet_functions.state.database import Transaction, loads
 
 _TABLE = schema.devices
 GENERIC = "any"
+_GONE = -1  # the position of a device that this machine has no more, but that is still held
+_PRESENT = sa.select(_TABLE).where(_TABLE.c.position != _GONE).order_by(_TABLE.c.position)
 
 
 def register(tx: Transaction, found: list[Device]) -> None:
-    """Replace the list of devices; those that are held keep their holder. SKU `any` marks a generic virtual one."""
+    """Replace the list of devices. SKU `any` marks a generic virtual one.
+
+    Those that are held keep their holder; one that is gone is forgotten when its holder lets go of it.
+    """
     known = {row.uuid for row in tx.all(sa.select(_TABLE.c.uuid))}
     for position, device in enumerate(found):
         values = {
@@ -32,19 +37,21 @@ def register(tx: Transaction, found: list[Device]) -> None:
             tx.run(_TABLE.update().where(_TABLE.c.uuid == device.uuid).values(values))
         else:
             tx.run(_TABLE.insert().values(uuid=device.uuid, **values))
-    tx.run(_TABLE.delete().where(_TABLE.c.uuid.not_in([device.uuid for device in found]) & _TABLE.c.task.is_(None)))
+    gone = _TABLE.c.uuid.not_in([device.uuid for device in found])
+    tx.run(_TABLE.delete().where(gone & _TABLE.c.task.is_(None)))
+    tx.run(_TABLE.update().where(gone).values(position=_GONE))
 
 
 def listed(tx: Transaction) -> list[Device]:
     """Return all devices, as what they are held or as what they are."""
-    return [_device(row, row.held_as) for row in tx.all(sa.select(_TABLE).order_by(_TABLE.c.position))]
+    return [_device(row, row.held_as) for row in tx.all(_PRESENT)]
 
 
 def fits_ever(tx: Transaction, resources: Resources) -> str | None:
     """Return why the request can never be met on this machine, or None when it can."""
     if not resources.gpus:
         return None
-    rows = tx.all(sa.select(_TABLE))
+    rows = tx.all(_PRESENT)
     if any(len(_candidates(rows, one)) >= one.count for one in resources.gpus):
         return None
     totals: dict[str, int] = {}
@@ -62,7 +69,7 @@ def allocate(
     `reserved` holds the kinds that others wait for who came first; a request that has to wait adds its own.
     """
     kept = set() if reserved is None else reserved
-    rows = tx.all(sa.select(_TABLE).order_by(_TABLE.c.position))
+    rows = tx.all(_PRESENT)
     possible = [(wanted, found) for wanted in resources.gpus if len(found := _candidates(rows, wanted)) >= wanted.count]
     for wanted, found in possible:
         free = [row for row in found if row.task is None]
@@ -88,6 +95,7 @@ def held(tx: Transaction, task: str) -> list[Device]:
 
 def release(tx: Transaction, task: str) -> None:
     """Take back all devices of a task."""
+    tx.run(_TABLE.delete().where((_TABLE.c.task == task) & (_TABLE.c.position == _GONE)))
     tx.run(_TABLE.update().where(_TABLE.c.task == task).values(task=None, epoch=None, held_as=None))
 
 

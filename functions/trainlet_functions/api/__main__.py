@@ -1,0 +1,152 @@
+"""The process of the training API: `python -m trainlet_functions.api --home HOME`.
+
+The embedded platform is this process with a file lock on its home: one per home, found through `platform.json`, gone
+when idle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import importlib.metadata
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import waitress.server
+
+from trainlet.core import wire
+from trainlet.core.errors import TrainletError
+from trainlet.core.settings import Settings
+from trainlet_functions.api.app import create_app
+from trainlet_functions.platform import Platform
+
+THREADS = 96  # long polls and log streams hold one each
+_LOG = logging.getLogger("trainlet.api")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve until SIGTERM, SIGINT or idleness."""
+    parser = argparse.ArgumentParser(prog="trainlet_functions.api", description=__doc__)
+    parser.add_argument("--home", type=Path)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--stay", action="store_true", help="do not stop when idle")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger("waitress.queue").setLevel(logging.ERROR)
+    try:
+        settings = Settings.from_environment()
+        if options.home is not None:
+            settings = settings.model_copy(update={"home": options.home.absolute()})
+        settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with _lock(settings.home):
+            return _serve(settings, options)
+    except TrainletError as error:
+        print(f"trainlet: {error}", file=sys.stderr)
+        return 3
+
+
+def _serve(settings: Settings, options: argparse.Namespace) -> int:
+    listener = _bind(options.host, options.port or _previous_port(settings.home))
+    host, port = listener.getsockname()[:2]
+    url = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"  # noqa: S104 - asked for by --host
+    platform = Platform(settings, embedded=True)
+    token = platform.start(url)
+    server: Any = waitress.server.create_server(
+        create_app(platform),
+        sockets=[listener],
+        threads=THREADS,
+        ident=None,
+        channel_timeout=120,
+        max_request_body_size=settings.limits.body_bytes,
+        send_bytes=1,
+    )
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    thread = threading.Thread(target=_run, args=(server,), name="http", daemon=True)
+    thread.start()
+    _publish(settings.home, url, token)
+    _LOG.info("the training API listens on %s, home %s, process %d", url, settings.home, os.getpid())
+    reason = "a signal"
+    while not stop.wait(1.0):
+        if not options.stay and platform.idle():
+            reason = "idleness"
+            break
+    _LOG.info("stopping because of %s", reason)
+    platform.close()
+    with contextlib.suppress(OSError):
+        (settings.home / "platform.json").unlink()
+    server.close()
+    return 0
+
+
+def _run(server: Any) -> None:
+    with contextlib.suppress(OSError):  # the sockets are closed under it at the end
+        server.run()
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """Listen on a port, or on any when that one is taken by somebody else."""
+    for wanted in dict.fromkeys((port, 0)):
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, wanted))
+            listener.listen(1024)
+        except OSError:
+            listener.close()
+            if wanted == 0:
+                raise
+            continue
+        return listener
+    raise AssertionError("unreachable")
+
+
+def _previous_port(home: Path) -> int:
+    """Return the port that workers of an earlier platform still know, or 0."""
+    try:
+        return int((home / "port").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _publish(home: Path, url: str, token: str) -> None:
+    """Say where the platform is, for this user only, in one step."""
+    known = {
+        "pid": os.getpid(),
+        "url": url,
+        "token": token,
+        "protocol": wire.PROTOCOL,
+        "version": importlib.metadata.version("trainlet"),
+    }
+    temporary = home / f".platform.{os.getpid()}"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(known, file)
+    (home / "port").write_text(url.rsplit(":", 1)[1])
+    temporary.replace(home / "platform.json")
+
+
+@contextlib.contextmanager
+def _lock(home: Path) -> Any:
+    with (home / "platform.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise TrainletError(f"A platform of {home} runs already; `trainlet doctor` shows it.") from error
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""`/v1/attempts` and `:claim-next`: what workers say.
+
+A claim needs the worker's own token; everything after it the token of that attempt, which is good for nothing else.
+"""
+
+from __future__ import annotations
+
+from flask import Response, g
+
+from trainlet.core import wire
+from trainlet.core.errors import AccessError
+from trainlet_functions.api.routes import Routes, bearer
+from trainlet_functions.platform import Platform
+from trainlet_functions.state import attempts, logs
+
+routes = Routes()
+
+
+def _worker(body: wire.ClaimRequest) -> attempts.WorkerIdentity:
+    """Return which function's worker is calling, by its token."""
+    for scope in g.identity.scopes:
+        kind, _, function = scope.partition(":")
+        if kind == "worker":
+            return attempts.WorkerIdentity(g.identity.project, function, body.worker)
+    raise AccessError("Only a worker's own token can claim work.")
+
+
+@routes.add("POST", "/v1/attempts/{task}/{epoch}:claim", "worker", body=wire.ClaimRequest, reply=wire.ClaimReply)
+def claim(platform: Platform, task: str, epoch: int, body: wire.ClaimRequest) -> wire.ClaimReply:
+    """Claim an attempt; the same worker and nonce again get the same one."""
+    worker = _worker(body)
+    with platform.database.write() as tx:
+        reply = attempts.claim(tx, worker, task, epoch, body)
+    return _placed(platform, reply)
+
+
+@routes.add(
+    "POST",
+    "/v1/functions/{name}:claim-next",
+    "worker",
+    body=wire.ClaimRequest,
+    reply=wire.ClaimReply,
+    statuses=(200, 204),
+)
+def claim_next(platform: Platform, name: str, body: wire.ClaimRequest) -> wire.ClaimReply | Response:
+    """Claim the oldest dispatched task of the function; 204 when there is none."""
+    worker = _worker(body)
+    if worker.function != name:
+        raise AccessError(f"This is the token of a worker of {worker.function!r}, not of {name!r}.")
+    with platform.database.write() as tx:
+        reply = attempts.claim_next(tx, worker, body)
+    return Response(status=204) if reply is None else _placed(platform, reply)
+
+
+def _placed(platform: Platform, reply: wire.ClaimReply) -> wire.ClaimReply:
+    platform.backend.pin(reply.task.attempts[-1].worker, True)
+    return reply.model_copy(update={"store_url": platform.store.url})
+
+
+@routes.add(
+    "POST",
+    "/v1/attempts/{task}/{epoch}:heartbeat",
+    "attempt",
+    body=wire.HeartbeatRequest,
+    reply=wire.HeartbeatReply,
+)
+def heartbeat(platform: Platform, task: str, epoch: int, body: wire.HeartbeatRequest) -> wire.HeartbeatReply:
+    """Renew the lease, deliver usage, learn whether to stop."""
+    token = bearer()
+    with platform.database.write() as tx:
+        return attempts.heartbeat(tx, attempts.authenticate(tx, task, epoch, token), body)
+
+
+@routes.add("POST", "/v1/attempts/{task}/{epoch}:logs", "attempt", body=wire.LogsRequest, reply=wire.LogsReply)
+def append_logs(platform: Platform, task: str, epoch: int, body: wire.LogsRequest) -> wire.LogsReply:
+    """Append log lines at an offset; a resend changes nothing."""
+    token = bearer()
+    with platform.database.write() as tx:
+        return wire.LogsReply(next_offset=logs.append(tx, attempts.authenticate(tx, task, epoch, token), body))
+
+
+@routes.add("POST", "/v1/attempts/{task}/{epoch}:finish", "attempt", body=wire.FinishRequest, reply=wire.TaskView)
+def finish(platform: Platform, task: str, epoch: int, body: wire.FinishRequest) -> wire.TaskView:
+    """End an attempt; a repeat changes nothing."""
+    token = bearer()
+    with platform.database.write() as tx:
+        view = attempts.finish(tx, attempts.authenticate(tx, task, epoch, token), body)
+    platform.backend.pin(body.worker, False)
+    return view

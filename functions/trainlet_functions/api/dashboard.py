@@ -1,0 +1,73 @@
+"""The dashboard: what runs, why it waits, what it costs. Server-rendered pages that work without scripts.
+
+A browser gets in by `/?token=...` once; the token moves into a cookie that scripts cannot read, and out of the URL.
+"""
+
+from __future__ import annotations
+
+from flask import Flask, Response, redirect, render_template_string, request
+from werkzeug.wrappers import Response as BaseResponse
+
+from trainlet.core import wire
+from trainlet.core.errors import AccessError
+from trainlet_functions.api import pages
+from trainlet_functions.api.routes import identity
+from trainlet_functions.billing import reports
+from trainlet_functions.platform import Platform
+from trainlet_functions.state import logs, runs, tasks, tokens
+from trainlet_functions.state.tokens import Identity
+
+LOG_LINES = 500
+
+
+def install(app: Flask, platform: Platform) -> None:
+    """Add the pages."""
+    app.jinja_env.filters["money"] = pages.money
+    app.jinja_env.filters["clock"] = pages.clock
+    app.jinja_env.filters["span"] = pages.span
+
+    @app.get("/")
+    def home() -> BaseResponse | str:
+        token = request.args.get("token")
+        if token is not None:
+            with platform.database.read() as tx:
+                tokens.verify(tx, token)
+            answer = redirect("/", code=303)
+            answer.set_cookie("trainlet", token, httponly=True, samesite="Strict", max_age=30 * 24 * 3600)
+            return answer
+        who = _visitor(platform)
+        if who is None:
+            return Response(render_template_string(pages.PAGE, body=pages.LOCKED, title="trainlet"), 401)
+        with platform.database.read() as tx:
+            found = [wire.RunView.model_validate(item) for item in runs.list_(tx, who.project, limit=100).items]
+            spent = {run.id: reports.usage(tx, who.project, run_id=run.id) for run in found}
+        body = render_template_string(pages.RUNS, runs=found, spent=spent, project=who.project)
+        return render_template_string(pages.PAGE, body=body, title="runs", refresh=5)
+
+    @app.get("/runs/<run_id>")
+    def one_run(run_id: str) -> BaseResponse | str:
+        who = _visitor(platform)
+        if who is None:
+            return redirect("/")
+        with platform.database.read() as tx:
+            run = runs.get(tx, who.project, run_id)
+            found = runs.changes(tx, who.project, run_id, 0).tasks
+            usage = reports.usage(tx, who.project, run_id=run_id)
+            lines = logs.read(tx, run_id, limit=LOG_LINES, store=platform.store)
+            history = {task.key: tasks.timeline(tx, who.project, task.key) for task in found}
+        per_task = {task.key: pages.Spent.of(usage, task.key) for task in found}
+        ordered = sorted(found, key=lambda task: task.created_at)
+        body = render_template_string(
+            pages.RUN, run=run, tasks=ordered, usage=usage, spent=per_task, lines=lines, history=history
+        )
+        refresh = 3 if run.state == "running" else None
+        return render_template_string(pages.PAGE, body=body, title=run.id, refresh=refresh)
+
+
+def _visitor(platform: Platform) -> Identity | None:
+    try:
+        found = identity(platform)
+        found.require("client")
+    except AccessError:
+        return None
+    return found

@@ -1,0 +1,50 @@
+"""`/v1/usage`, `/v1/prices`, `/v1/checkpoints`: what was used, what it costs, what was saved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainlet.core import wire
+from trainlet.core.errors import UserError
+from trainlet_functions import checkpoints
+from trainlet_functions.api.routes import Query, Routes, project
+from trainlet_functions.billing import reports
+from trainlet_functions.platform import Platform
+from trainlet_functions.state import tasks
+
+routes = Routes()
+
+
+@routes.add("GET", "/v1/usage", reply=wire.UsageReport, query=(Query("run"), Query("task")))
+def usage(platform: Platform, run: str | None, task: str | None) -> wire.UsageReport:
+    """Return the metered seconds of a run, a task or the project, with their cost."""
+    with platform.database.read() as tx:
+        return reports.usage(tx, project(), run_id=run, task=task)
+
+
+@routes.add("GET", "/v1/prices")
+def prices(platform: Platform) -> dict[str, Any]:
+    """Return the price list: per version and SKU the exact nano-units per GPU-second, and the hour price they stand for."""
+    return {
+        "versions": [
+            {
+                "version": version.version,
+                "currency": version.currency,
+                "from_s": version.from_s,
+                "nano_per_gpu_second": {sku: version.nano_per_second(sku) for sku in version.per_gpu_hour},
+                "per_gpu_hour": {sku: str(price) for sku, price in version.per_gpu_hour.items()},
+            }
+            for version in platform.database.prices.versions
+        ]
+    }
+
+
+@routes.add("GET", "/v1/checkpoints", reply=wire.Page, query=(Query("task"),))
+def list_checkpoints(platform: Platform, task: str | None) -> wire.Page:
+    """Return the committed checkpoints of a task, the newest first, as the store has them."""
+    if task is None:
+        raise UserError("Name the task: /v1/checkpoints?task=KEY.")
+    with platform.database.read() as tx:
+        key = tasks.row(tx, project(), task).key
+    notes = checkpoints.list_checkpoints(platform.store, f"runs/{key}")
+    return wire.Page(items=[note.model_dump(mode="json") for note in notes])

@@ -1,0 +1,204 @@
+"""Run one rank of one attempt inside the child: import the entry, decode the arguments, call, encode the result.
+
+The result, or the error, is one JSON line on the report pipe, written last. An exception is reported with the user's
+frames first; it never has to be pickled.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import logging
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trainlet.client.stores import open_store
+from trainlet.core import codecs, contexts, errors, hints
+from trainlet.core.protocols import ObjectStore
+from trainlet.core.wire import ErrorInfo
+from trainlet_functions import checkpoints
+from trainlet_functions.child.orders import Order
+
+
+def run(order_bytes: bytes, report: int, stop: int) -> int:
+    """Do the order; returns the exit status (0 when a result or an error was reported)."""
+    order = Order.model_validate_json(order_bytes)
+    os.environ.clear()
+    os.environ.update(order.environment)
+    Path(order.scratch_dir).mkdir(parents=True, exist_ok=True)
+    sys.path.insert(0, order.bundle_dir)
+    _line_buffered()
+    reporter = Reporter(report)
+    stopping = StopPipe(stop)
+    try:
+        outcome = _call(order, reporter, stopping)
+    except BaseException as error:  # noqa: BLE001 - whatever user code raises is reported
+        outcome = _failure(error, order.bundle_dir)
+    _flush()
+    reporter.emit(*outcome)
+    return 0
+
+
+class Reporter:
+    """Writes messages to PID 1, one JSON line each; safe from several threads."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._file = os.fdopen(descriptor, "wb", buffering=0)
+        os.set_inheritable(descriptor, False)
+        self._lock = threading.Lock()
+
+    def emit(self, kind: str, fields: dict[str, Any]) -> None:
+        """Send one message."""
+        line = json.dumps({"type": kind, **fields}, allow_nan=False).encode() + b"\n"
+        with self._lock:
+            view = memoryview(line)
+            while view:
+                view = view[self._file.write(view) :]
+
+
+class StopPipe:
+    """Hears from PID 1 why the attempt must end: one line, then it is known for good."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        os.set_inheritable(descriptor, False)
+        self._descriptor = descriptor
+        self._code: str | None = None
+
+    def __call__(self) -> str | None:
+        if self._code is None:
+            try:
+                told = os.read(self._descriptor, 256)
+            except BlockingIOError:
+                return None
+            self._code = told.decode().strip().splitlines()[0] if told.strip() else None
+        return self._code
+
+
+def _call(order: Order, reporter: Reporter, stopping: StopPipe) -> tuple[str, dict[str, Any]]:
+    store = open_store(order.store_url)
+    function = load_entry(order.spec.entry.module, order.spec.entry.qualname)
+    workdir = Path(order.scratch_dir)
+    pickle = order.spec.allow_pickle
+    arguments = {
+        name: codecs.decode(value, store, workdir=workdir, allow_pickle=pickle) for name, value in order.args.items()
+    }
+    context = _context(order, store, reporter, stopping)
+    token = contexts.activate(context)
+    try:
+        parameter = hints.context_parameter(function)
+        if parameter is not None:
+            arguments[parameter] = context
+        reporter.emit("started", {})
+        result = function(**arguments)
+        context.checkpoint.wait()
+    finally:
+        contexts.deactivate(token)
+    if order.rank != 0:
+        return "result", {"value": None}
+    return "result", {"value": codecs.encode(result, store, allow_pickle=pickle, name="the result")}
+
+
+def _context(order: Order, store: ObjectStore, reporter: Reporter, stopping: StopPipe) -> contexts.Context:
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr, force=True)
+    prefix = f"runs/{order.task}" if order.rank == 0 else f"runs/{order.task}/ranks/{order.rank}"
+    return contexts.Context(
+        run_id=order.run_id,
+        task=order.task,
+        node=order.node,
+        function=order.spec.name,
+        attempt=order.epoch,
+        artifacts_dir=Path(order.scratch_dir),
+        checkpoint=checkpoints.Checkpointer(
+            store, prefix, order.epoch, policy=order.spec.checkpoint, emit=reporter.emit, should_stop=stopping
+        ),
+        emit=reporter.emit,
+        stop=stopping,
+        gpus=order.devices,
+        rank=order.rank,
+        world_size=order.spec.ranks,
+    )
+
+
+def load_entry(module_name: str, qualname: str) -> Callable[..., Any]:
+    """Import the entry of a bundle; a decorated step gives its plain function. Raises UserError when it is not there."""
+    found: Any = importlib.import_module(module_name)
+    for part in qualname.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            names = [name for name, value in vars(found).items() if callable(value) and not name.startswith("_")]
+            raise errors.UserError(f"{module_name} has no {qualname!r}; it has {', '.join(names[:10])}.") from None
+    plain: Callable[..., Any] = found if inspect.isfunction(found) else getattr(found, "__wrapped__", found)
+    return plain
+
+
+def _failure(error: BaseException, bundle_dir: str) -> tuple[str, dict[str, Any]]:
+    if isinstance(error, errors.Fenced):
+        return "stopped", {"code": "fenced", "message": str(error)}
+    if isinstance(error, errors.StopTask):
+        code = {errors.Preempted: "preempted", errors.BudgetReached: "budget"}.get(type(error), "canceled")
+        return "stopped", {"code": code, "message": str(error)}
+    info = describe(error, bundle_dir)
+    print(info.traceback, file=sys.stderr)
+    return "error", {"error": info.model_dump(mode="json")}
+
+
+def describe(error: BaseException, bundle_dir: str) -> ErrorInfo:
+    """Turn an exception into what a person reads: the user's frames, the place in their file, what to do next."""
+    frames = traceback.extract_tb(error.__traceback__)
+    root = bundle_dir.rstrip("/") + "/"
+    first_own = next((index for index, frame in enumerate(frames) if frame.filename.startswith(root)), 0)
+    frames_shown = traceback.StackSummary.from_list(
+        [_relative(frame, root) for frame in list(frames)[first_own:]] or list(frames)
+    )
+    lines = ["Traceback (most recent call last):\n", *frames_shown.format()]
+    try:
+        lines += traceback.format_exception_only(type(error), error)
+        message = str(error)
+    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
+        message = f"<{type(error).__name__} whose text cannot be shown>"
+        lines.append(f"{type(error).__name__}: {message}\n")
+    if error.__cause__ is not None:
+        lines.insert(0, "".join(traceback.format_exception_only(error.__cause__)) + "caused:\n")
+    own = [frame for frame in frames if frame.filename.startswith(root)]
+    where = f"{own[-1].filename.removeprefix(root)}:{own[-1].lineno}" if own else ""
+    if isinstance(error, SystemExit):
+        message = f"the step called sys.exit({error.code!r})"
+    user = isinstance(error, errors.UserError) or not isinstance(error, errors.PlatformError)
+    return ErrorInfo(
+        kind="memory" if isinstance(error, MemoryError) else "user" if user else "platform",
+        type=type(error).__name__,
+        message=message[:4000],
+        where=where,
+        traceback="".join(lines)[-16_000:],
+        hint="",
+    )
+
+
+def _relative(frame: traceback.FrameSummary, root: str) -> traceback.FrameSummary:
+    """Show a bundle's file by its name inside the bundle: the folder means nothing to the user."""
+    if not frame.filename.startswith(root):
+        return frame
+    return traceback.FrameSummary(frame.filename.removeprefix(root), frame.lineno, frame.name, line=frame.line)
+
+
+def _line_buffered() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(line_buffering=True, errors="backslashreplace")
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):  # the step closed it
+            continue

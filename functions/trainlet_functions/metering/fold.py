@@ -1,0 +1,77 @@
+"""The fold: what all events of a lease say together, whatever their order and however often each came.
+
+`joined` is commutative, associative and idempotent, so a lost, late or repeated event can only be missing, never wrong.
+This module knows neither tables nor transactions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from trainlet.core.wire import LeaseEvent
+
+Phases = tuple[tuple[str, int], ...]
+_MOST_NS = 1 << 62  # 146 years; what is above is no time, and no 64-bit column holds it
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How long a lease was held: the greatest heartbeat, the smallest close, the longest list of phase marks."""
+
+    heartbeat_ns: int
+    close_ns: int | None
+    phases: Phases
+
+    def joined(self, other: Held) -> Held:
+        """Return what both say together."""
+        closes = [close for close in (self.close_ns, other.close_ns) if close is not None]
+        return Held(
+            max(self.heartbeat_ns, other.heartbeat_ns),
+            min(closes) if closes else None,
+            max(self.phases, other.phases, key=lambda phases: (len(phases), phases)),
+        )
+
+    def closed(self, elapsed_ns: int) -> Held:
+        """Return the same, ended after `elapsed_ns` at the latest."""
+        return Held(
+            self.heartbeat_ns, elapsed_ns if self.close_ns is None else min(self.close_ns, elapsed_ns), self.phases
+        )
+
+    @property
+    def elapsed_ns(self) -> int:
+        """Return the time that counts: until the close, else until the last heartbeat."""
+        return self.heartbeat_ns if self.close_ns is None else self.close_ns
+
+
+def said_by(event: LeaseEvent) -> Held:
+    """Return what one event says."""
+    return Held(event.elapsed_ns, event.elapsed_ns if event.kind == "close" else None, event.phases)
+
+
+def header(event: LeaseEvent) -> dict[str, Any]:
+    """Return the columns that every event of a lease repeats, and in which all of them must agree."""
+    return {
+        "lease": event.lease,
+        "run_id": event.run_id,
+        "task": event.task,
+        "epoch": event.epoch,
+        "function": event.function,
+        "device": event.device.uuid,
+        "sku": event.device.sku,
+        "virtual": event.device.virtual,
+        "share": event.share,
+        "anchor_ns": event.anchor_ns,
+    }
+
+
+def fault(event: LeaseEvent) -> str | None:
+    """Say why an event cannot be metered at all, or None."""
+    if not 0 <= event.anchor_ns < _MOST_NS or event.elapsed_ns >= _MOST_NS:
+        return "its times are out of range"
+    if any(not 0 <= begin < _MOST_NS for _, begin in event.phases):
+        return "a phase begins out of range"
+    texts = (event.id, event.lease, event.function, event.device.uuid, event.device.sku)
+    if any("\0" in text or not text or len(text) > 512 for text in texts):
+        return "a name is empty, too long or holds a NUL"
+    return None

@@ -1,0 +1,61 @@
+"""The worker's process: `python -m trainlet_functions.worker`, started by the pool or by Knative."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+from trainlet.core.errors import TrainletError
+from trainlet.core.protocols import WorkerHost
+from trainlet_functions import processes
+from trainlet_functions.hosts import LocalProcessHost
+from trainlet_functions.worker.loop import Worker
+from trainlet_functions.worker.server import serve
+from trainlet_functions.worker.settings import WorkerSettings
+
+
+def main() -> int:
+    """Serve until told to go; returns the exit status."""
+    try:
+        settings = WorkerSettings.from_environment()
+    except TrainletError as error:
+        print(f"trainlet worker: {error}", file=sys.stderr)
+        return 2
+    settings.folder.mkdir(parents=True, exist_ok=True)
+    processes.adopt_orphans()
+    in_pod = "K_SERVICE" in os.environ
+    host: WorkerHost = LocalProcessHost()
+    server = serve(
+        _Later(),
+        host="0.0.0.0" if in_pod else "127.0.0.1",  # noqa: S104 - in a pod queue-proxy stands in front
+        port=settings.port,
+        public_key=settings.public_key,
+        project=settings.project,
+        function=settings.function,
+    )
+    port = server.server_address[1]
+    worker = Worker(settings, host, f"http://127.0.0.1:{port}/")
+    _Later.worker = worker
+    host.watch(worker.drain)
+    threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
+    worker.run()
+    server.shutdown()
+    host.close()
+    return 0
+
+
+class _Later:
+    """Stands in for the worker until it exists: the server's port is part of what the worker says about itself."""
+
+    worker: Worker | None = None
+
+    def wake(self, task: str, epoch: int) -> int:
+        return 503 if self.worker is None else self.worker.wake(task, epoch)
+
+    def ready(self) -> bool:
+        return self.worker is not None and self.worker.ready()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""The worker's life: ask for work, do it, ask again, wait to be woken, go when it is idle or told to.
+
+One lock decides between an event and the end: a worker that has decided to go answers 503, and asks one last time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+
+from trainlet.client import ApiUnreachable, TakenError
+from trainlet.client.errors import ApiFailed
+from trainlet.core.clocks import SystemClock
+from trainlet.core.errors import AccessError, TrainletError
+from trainlet.core.protocols import WorkerHost
+from trainlet.core.wire import ClaimReply, ClaimRequest
+from trainlet_functions.worker.api import Api
+from trainlet_functions.worker.attempts import Attempt
+from trainlet_functions.worker.nurseries import Nursery
+from trainlet_functions.worker.settings import WorkerSettings
+
+
+class Worker:
+    """Serves one function. `run` is for the main thread; `wake` comes from the HTTP server, `drain` from the host."""
+
+    def __init__(self, settings: WorkerSettings, host: WorkerHost, url: str) -> None:
+        self._settings = settings
+        self._host = host
+        self._url = url
+        self._api = Api(settings)
+        self._claimed: ClaimReply | None = None
+        self._busy = False
+        self._draining = False
+        self._drains = 0
+        self._attempt: Attempt | None = None
+        self._lock = threading.Lock()
+        self._woken = threading.Event()
+        self._nursery: Nursery | None = None
+
+    def ready(self) -> bool:
+        """Say whether the worker takes work; a busy one is ready too, or Knative would take it out of service."""
+        return not self._draining
+
+    def wake(self, task: str, epoch: int) -> int:
+        """Claim the task when idle; returns the HTTP status for the event."""
+        with self._lock:
+            if self._draining:
+                return 503
+            if self._busy or self._claimed is not None:
+                return 202
+            try:
+                self._claimed = self._api.claim(task, epoch, self._request())
+            except TakenError:
+                return 202
+            except AccessError:
+                return 403
+            except TrainletError:
+                return 503
+            self._busy = True
+        self._woken.set()
+        return 202
+
+    def drain(self, reason: str) -> None:
+        """Stop taking work and have the running attempt save and end. The second call is in more of a hurry.
+
+        Called from signal handlers: takes no lock.
+        """
+        self._drains += 1
+        self._draining = True
+        attempt = self._attempt
+        if attempt is not None:
+            attempt.stop("preempted", f"the worker must go: {reason}", grace_s=None if self._drains == 1 else 2.0)
+        self._woken.set()
+
+    def run(self) -> None:
+        """Work until told to go, or until nothing came for a while."""
+        idle_since = time.monotonic()
+        while not self._draining:
+            claim = self._next()
+            if claim is not None:
+                self._do(claim)
+                idle_since = time.monotonic()
+                continue
+            left = self._settings.limits.warm_s - (time.monotonic() - idle_since)
+            if left <= 0 or self._api.parent_gone():
+                if self._last_call():
+                    break
+                idle_since = time.monotonic()
+                continue
+            self._woken.wait(min(left, 1.0))
+        if self._claimed is not None:
+            self._do(self._claimed)  # claimed while the notice came: it ends as preempted at once
+        if self._nursery is not None:
+            self._nursery.close()
+
+    def _next(self) -> ClaimReply | None:
+        """Return what an event claimed, else ask (after a wake-up, a task, or the start, not on every turn)."""
+        with self._lock:
+            asked = self._woken.is_set() or not self._asked_once
+            self._woken.clear()
+            if self._claimed is None and asked and not self._draining:
+                self._asked_once = True
+                self._claimed = self._ask()
+            self._busy = self._claimed is not None
+            claim, self._claimed = self._claimed, None
+            return claim
+
+    _asked_once = False
+
+    def _last_call(self) -> bool:
+        """Decide to go: from here on events get 503. Returns False when there was work after all."""
+        with self._lock:
+            self._draining = True
+            claim = self._claimed = self._ask()
+            if claim is None:
+                return True
+            self._draining = self._drains > 0
+            self._woken.set()
+            return False
+
+    def _ask(self) -> ClaimReply | None:
+        try:
+            return self._api.claim_next(self._request())
+        except (ApiUnreachable, ApiFailed, TakenError):
+            return None
+
+    def _do(self, claim: ClaimReply) -> None:
+        self._claimed = None
+        self._busy = True
+        self._host.busy()
+        try:
+            attempt = self._attempt = Attempt(self._settings, self._api, claim, SystemClock())
+            if self._draining:
+                attempt.stop("preempted", "the worker must go")
+            self._nursery = attempt.run(self._nursery)
+        finally:
+            self._attempt = None
+            self._host.idle()
+            with self._lock:
+                self._busy = False
+        self._woken.set()
+
+    def _request(self) -> ClaimRequest:
+        return ClaimRequest(worker=self._settings.worker, nonce=uuid.uuid4().hex, url=self._url)

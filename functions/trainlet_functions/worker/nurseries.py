@@ -1,0 +1,141 @@
+"""The warm process that children come from, seen from PID 1."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import socket
+import subprocess
+import threading
+from dataclasses import dataclass, field
+
+from trainlet.core.errors import PlatformError
+from trainlet_functions.child.orders import Order
+
+READY_S = 120.0  # importing torch from a cold disk
+
+
+@dataclass(slots=True)
+class Child:
+    """A forked child: its pid, and the ends of its pipes that PID 1 keeps."""
+
+    pid: int
+    rank: int
+    stdout: int
+    stderr: int
+    report: int
+    stop: int
+    ended: threading.Event = field(default_factory=threading.Event)
+    status: int | None = None
+
+    def ask_to_stop(self, code: str) -> None:
+        """Tell the child why it must end."""
+        with contextlib.suppress(OSError):
+            os.write(self.stop, code.encode() + b"\n")
+
+
+class Nursery:
+    """One warm process for one set of imports. Must be made by the main thread: it dies with its maker."""
+
+    def __init__(self, python: str, imports: tuple[str, ...], environment: dict[str, str]) -> None:
+        self.key = (python, imports)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [python, "-m", "trainlet_functions.child.nursery", str(theirs.fileno()), *imports],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+        self._channel = ours
+        self._answers: queue.SimpleQueue[dict[str, int]] = queue.SimpleQueue()
+        self._children: dict[int, Child] = {}
+        self._early: dict[int, int] = {}
+        self._lock = threading.Lock()
+        threading.Thread(target=self._listen, name="nursery", daemon=True).start()
+
+    def alive(self) -> bool:
+        """Say whether the process still runs."""
+        return self._process.poll() is None
+
+    def wait_ready(self) -> None:
+        """Wait until everything is imported; raises PlatformError when the process dies before."""
+        self._answer("ready", READY_S)
+
+    def start(self, order: Order) -> Child:
+        """Fork a child for an order."""
+        stdout_read, stdout_write = os.pipe()
+        stderr_read, stderr_write = os.pipe()
+        report_read, report_write = os.pipe()
+        stop_read, stop_write = os.pipe()
+        body = order.model_dump_json().encode()
+        theirs = [stdout_write, stderr_write, report_write, stop_read]
+        try:
+            socket.send_fds(self._channel, [len(body).to_bytes(8, "big")], theirs)
+            self._channel.sendall(body)
+            pid = self._answer("started", 30.0)
+        except OSError as error:
+            raise PlatformError(f"The warm process of the worker is gone: {error}") from error
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+        child = Child(pid, order.rank, stdout_read, stderr_read, report_read, stop_write)
+        with self._lock:
+            self._children[pid] = child
+            if pid in self._early:
+                self._ended(child, self._early.pop(pid))
+        return child
+
+    def close(self) -> None:
+        """End the process."""
+        with contextlib.suppress(OSError):
+            self._channel.close()
+        self._process.kill()
+        self._process.wait()
+
+    def _answer(self, name: str, timeout_s: float) -> int:
+        try:
+            answer = self._answers.get(timeout=timeout_s)
+        except queue.Empty:
+            raise PlatformError(f"The warm process of the worker did not answer within {timeout_s:g} s.") from None
+        if name not in answer:
+            raise PlatformError(f"The warm process of the worker ended (exit {self._process.poll()}); see worker.log.")
+        return int(answer[name])
+
+    def _listen(self) -> None:
+        buffered = b""
+        while True:
+            try:
+                data = self._channel.recv(1 << 16)
+            except OSError:
+                data = b""
+            if not data:
+                break
+            buffered += data
+            *lines, buffered = buffered.split(b"\n")
+            for line in lines:
+                self._hear(json.loads(line))
+        self._answers.put({"gone": 1})
+        with self._lock:
+            for child in self._children.values():
+                self._ended(child, -9)
+
+    def _hear(self, message: dict[str, int]) -> None:
+        if "ended" not in message:
+            self._answers.put(message)
+            return
+        with self._lock:
+            child = self._children.get(message["ended"])
+            if child is None:
+                self._early[message["ended"]] = message["status"]
+            else:
+                self._ended(child, message["status"])
+
+    def _ended(self, child: Child, status: int) -> None:
+        if not child.ended.is_set():
+            child.status = status
+            child.ended.set()

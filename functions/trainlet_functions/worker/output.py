@@ -1,0 +1,178 @@
+"""The child's output: read from pipes as it comes, cut into lines, sent to the API by offset.
+
+Reading never waits for the API until a bound is reached; then the child waits, as it would for a slow terminal. Lines
+that the API has acknowledged are forgotten here, and sending the same offset twice is harmless.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import selectors
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trainlet.client import ApiUnreachable
+from trainlet.client.errors import ApiFailed
+from trainlet.core.wire import LogsRequest
+
+Stream = Literal["stdout", "stderr", "system"]
+Line = tuple[int, Stream, str]
+LINE_CHARS = 16 * 1024
+BATCH_LINES = 5_000
+BATCH_CHARS = 2 * 1024 * 1024
+BUFFER_CHARS = 64 * 1024 * 1024
+SEND_EVERY_S = 0.1
+
+
+@dataclass(slots=True)
+class _Rank:
+    """Lines of one rank that are not acknowledged: `lines[0]` has the number `offset`."""
+
+    offset: int = 0
+    lines: list[Line] = field(default_factory=list)
+    chars: int = 0
+
+
+class Output:
+    """Collects lines of all ranks and sends them."""
+
+    def __init__(self, send: Callable[[LogsRequest], int], mask: Callable[[str], str]) -> None:
+        self._send = send
+        self._mask = mask
+        self._ranks: dict[int, _Rank] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+        self._broken = False
+        self._sender = threading.Thread(target=self._send_forever, name="log-sender", daemon=True)
+        self._sender.start()
+
+    def say(self, text: str, rank: int = 0) -> None:
+        """Add a line of the platform itself."""
+        self.add(rank, [(time.time_ns() // 1_000_000, "system", text)])
+
+    def add(self, rank: int, lines: list[Line]) -> None:
+        """Add lines; waits while too much is not sent yet."""
+        lines = [(at, stream, self._mask(text)) for at, stream, text in lines]
+        with self._changed:
+            held = self._ranks.setdefault(rank, _Rank())
+            self._changed.wait_for(lambda: held.chars < BUFFER_CHARS or self._broken)
+            held.lines += lines
+            held.chars += sum(len(text) for _, _, text in lines)
+            self._changed.notify_all()
+
+    def close(self, timeout_s: float) -> bool:
+        """Send what is left; returns whether everything was acknowledged."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._sender.join(timeout_s)
+        with self._changed:
+            self._broken = True
+            self._changed.notify_all()
+            return not any(held.lines for held in self._ranks.values())
+
+    def abandon(self) -> None:
+        """Send nothing more: the attempt is fenced."""
+        with self._changed:
+            self._broken = True
+            self._changed.notify_all()
+
+    def _send_forever(self) -> None:
+        pause_s = SEND_EVERY_S
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._closed or self._broken or any(held.lines for held in self._ranks.values())
+                )
+                if self._broken:
+                    return
+                batches = [(rank, held.offset, _batch(held)) for rank, held in self._ranks.items() if held.lines]
+                closed = self._closed
+            if not batches:
+                return
+            for rank, offset, lines in batches:
+                try:
+                    following = self._send(LogsRequest(rank=rank, offset=offset, lines=lines))
+                except (ApiUnreachable, ApiFailed):
+                    pause_s = min(pause_s * 2, 2.0)
+                    continue
+                except Exception:  # noqa: BLE001 - fenced or refused: nobody will ever take these lines
+                    self.abandon()
+                    return
+                pause_s = SEND_EVERY_S
+                self._acknowledge(rank, following)
+            if not closed or pause_s > SEND_EVERY_S:
+                time.sleep(pause_s)
+
+    def _acknowledge(self, rank: int, following: int) -> None:
+        with self._changed:
+            held = self._ranks[rank]
+            done = max(0, min(following - held.offset, len(held.lines)))
+            held.chars -= sum(len(text) for _, _, text in held.lines[:done])
+            del held.lines[:done]
+            held.offset += done
+            self._changed.notify_all()
+
+
+def _batch(held: _Rank) -> list[Line]:
+    chars, count = 0, 0
+    for _, _, text in held.lines[:BATCH_LINES]:
+        chars += len(text) + 64
+        count += 1
+        if chars > BATCH_CHARS:
+            break
+    return held.lines[:count]
+
+
+class Splitter:
+    """Cuts a byte stream into lines: long ones into several, carriage returns keep only what was written last."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        self._rest = ""
+
+    def feed(self, data: bytes) -> list[Line]:
+        """Return the lines that are complete now."""
+        text = self._rest + self._decoder.decode(data, final=not data)
+        at_ms = time.time_ns() // 1_000_000
+        parts = text.split("\n")
+        self._rest = parts.pop()
+        lines = [piece for part in parts for piece in self._pieces(part, at_ms)]
+        if len(self._rest) >= LINE_CHARS or (not data and self._rest):
+            lines += self._pieces(self._rest, at_ms)
+            self._rest = ""
+        return lines
+
+    def _pieces(self, text: str, at_ms: int) -> list[Line]:
+        text = text.rstrip("\r")
+        if "\r" in text:
+            text = text.rsplit("\r", 1)[1]
+        text = text.replace("\0", "\\x00")
+        return [
+            (at_ms, self.stream, text[start : start + LINE_CHARS]) for start in range(0, max(len(text), 1), LINE_CHARS)
+        ]
+
+
+def pump(rank: int, stdout: int, stderr: int, output: Output) -> None:
+    """Read one rank's pipes until both end. Closes them."""
+    with selectors.DefaultSelector() as selector:
+        for descriptor, stream in ((stdout, "stdout"), (stderr, "stderr")):
+            selector.register(descriptor, selectors.EVENT_READ, Splitter("stdout" if stream == "stdout" else "stderr"))
+        while selector.get_map():
+            for key, _ in selector.select():
+                splitter: Splitter = key.data
+                try:
+                    data = os.read(key.fd, 1 << 18)
+                except OSError:
+                    data = b""
+                lines = splitter.feed(data)
+                if lines:
+                    output.add(rank, lines)
+                if not data:
+                    selector.unregister(key.fd)
+                    os.close(key.fd)
