@@ -133,7 +133,7 @@ class Platform:
             except TrainletError as error:
                 _LOG.warning("%s: %s", name, error)
                 pause_s = 1.0
-            except Exception:
+            except Exception:  # noqa: BLE001 - a duty that stops would stop the platform
                 _LOG.exception("%s failed; it goes on", name)
                 pause_s = 1.0
             if pause_s > 0 and not self.closing.is_set():

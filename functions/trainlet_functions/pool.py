@@ -211,6 +211,6 @@ class LocalPool:
             _LOG.warning("%s", reason)
         try:
             self._on_exit(one.project, one.worker, one.folder, reason)
-        except Exception:
+        except Exception:  # noqa: BLE001 - the pool goes on; the supervisor finds the stale lease
             _LOG.exception("the end of %s could not be recorded; its lease will run out", one.worker)
         self._wake.put(None)

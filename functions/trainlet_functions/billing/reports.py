@@ -37,6 +37,7 @@ def usage(tx: Transaction, project: str, *, run_id: str | None = None, task: str
         currency=latest.currency,
         price_version=", ".join(dict.fromkeys(versions)) or latest.version,
         virtual=any(row.virtual for row in rows),
+        unpriced_skus=sorted({row.sku for row in rows if row.price_nano is None}),
     )
 
 

@@ -122,14 +122,16 @@ def rebuild(tx: Transaction, project: str | None = None) -> int:
     logged = sa.select(lease_events.c.project, lease_events.c.body)
     if project is not None:
         logged = logged.where(lease_events.c.project == project)
-    for owner, events in _by_project(tx.conn.execute(logged.order_by(lease_events.c.project, lease_events.c.id))):
+    for owner, events in _by_project(
+        (row.project, row.body) for row in tx.conn.execute(logged.order_by(lease_events.c.id))
+    ):
         for start in range(0, len(events), 10 * _CHUNK):
             part = events[start : start + 10 * _CHUNK]
             _apply(tx, owner, part, _stored(tx, owner, {event.lease for event in part}))
     return int(tx.conn.execute(sa.select(sa.func.count()).select_from(leases).where(mine)).scalar_one())
 
 
-def _by_project(rows: Iterable[sa.Row[Any]]) -> list[tuple[str, list[LeaseEvent]]]:
+def _by_project(rows: Iterable[tuple[str, str]]) -> list[tuple[str, list[LeaseEvent]]]:
     groups: dict[str, list[LeaseEvent]] = {}
     for owner, body in rows:
         groups.setdefault(owner, []).append(LeaseEvent.model_validate_json(body))

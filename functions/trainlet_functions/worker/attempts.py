@@ -353,10 +353,9 @@ class Attempt:
             self._progress = self._progress or request.progress
 
     def _obey(self, reply: HeartbeatReply) -> None:
-        if reply.directive == "stop" and reply.code is not None:
-            if self._stop_code is None:
-                self._output.say(f"stopping after a checkpoint: {reply.reason}")
-                self.stop(reply.code, reply.reason)
+        if reply.directive == "stop" and reply.code is not None and self._stop_code is None:
+            self._output.say(f"stopping after a checkpoint: {reply.reason}")
+            self.stop(reply.code, reply.reason)
 
     def _send_logs(self, request: Any) -> int:
         if self._fenced.is_set():

@@ -1,0 +1,12 @@
+"""Checkpoints that survive: an append-only create-once log, verified packs, one hash chain from log to byte.
+
+The format is in docs/checkpoints.md. There is no pickle on any path, and no clock decides anything: epochs do. This room
+knows object stores and nothing of workers or the API.
+"""
+
+from __future__ import annotations
+
+from trainlet_functions.checkpoints.checkpointer import Checkpointer, Progress
+from trainlet_functions.checkpoints.listing import fence, list_checkpoints, verify
+
+__all__ = ["Checkpointer", "Progress", "fence", "list_checkpoints", "verify"]
