@@ -18,6 +18,7 @@ from trainlet.core.errors import StepFailed, TrainletError, UserError
 from trainlet_pipelines.values import Space, compare
 
 State = Literal["succeeded", "failed", "canceled", "skipped", "blocked"]
+Verdict = State | Literal["go"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class Runner:
         while progress:
             progress = False
             for part_id, part in list(frame.waiting.items()):
-                verdict = "canceled" if self._canceled.is_set() else self._verdict(part, frame)
+                verdict: Verdict | None = "canceled" if self._canceled.is_set() else self._verdict(part, frame)
                 if verdict is None:
                     continue
                 del frame.waiting[part_id]
@@ -165,9 +166,9 @@ class Runner:
                 else:
                     self._enter(part, frame)
 
-    def _verdict(self, part: graphs.Node | graphs.Scope, frame: _Frame) -> Any:
+    def _verdict(self, part: graphs.Node | graphs.Scope, frame: _Frame) -> Verdict | None:
         """Return `go`, a state that the part gets without running, or None while it has to wait."""
-        verdict: str = "go"
+        verdict: Verdict = "go"
         for needed, is_data in self._dependencies(part):
             outcome = self._outcome_of(needed, frame)
             if outcome is None:
@@ -244,7 +245,7 @@ class Runner:
             return
         frame.running.discard(scope.id)
         states = {outcome.state for child in frame.children[scope.id] for outcome in child.parts.values()}
-        bad: State | None = next((state for state in ("failed", "blocked", "canceled") if state in states), None)  # type: ignore[assignment]
+        bad: State | None = next((state for state in ("failed", "blocked", "canceled") if state in states), None)
         frame.parts[scope.id] = Outcome(bad or "succeeded")
 
     def _note(self, frame: _Frame, part: str, outcome: Outcome) -> None:
@@ -348,7 +349,8 @@ class Runner:
         if missing:
             raise UserError(f"Pipeline {self._graph.name!r} needs {', '.join(missing)}. Pass {missing[0]}=...")
         waits: dict[str, set[str]] = {}
-        for part in [*self._graph.nodes, *self._graph.scopes]:
+        parts: list[graphs.Node | graphs.Scope] = [*self._graph.nodes, *self._graph.scopes]
+        for part in parts:
             for needed, _ in self._dependencies(part):
                 if needed not in self._nodes and needed not in self._scopes:
                     raise UserError(f"{part.id!r} depends on {needed!r}, which the pipeline does not have.")

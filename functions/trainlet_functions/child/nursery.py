@@ -36,11 +36,11 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     children: set[int] = set()
     while True:
-        ready, _, _ = select.select([channel, wake_read], [], [])
+        ready, _, _ = select.select([channel.fileno(), wake_read], [], [])
         if wake_read in ready:
             os.read(wake_read, 4096)
             _report_ended(channel, children)
-        if channel in ready:
+        if channel.fileno() in ready:
             order = _receive(channel)
             if order is None:
                 return

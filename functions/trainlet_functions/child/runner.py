@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import io
 import json
 import logging
 import os
@@ -190,10 +191,14 @@ def _relative(frame: traceback.FrameSummary, root: str) -> traceback.FrameSummar
 
 
 def _line_buffered() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(line_buffering=True, errors="backslashreplace")
+    """Give the child text streams of its own: those of the warm process belong to the file it was started with."""
+    sys.stdout = sys.__stdout__ = _text(1)  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = _text(2)  # type: ignore[misc]
+
+
+def _text(descriptor: int) -> io.TextIOWrapper:
+    raw = io.FileIO(descriptor, "w", closefd=False)
+    return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", errors="backslashreplace", line_buffering=True)
 
 
 def _flush() -> None:

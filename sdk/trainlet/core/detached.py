@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from trainlet.core.contexts import Context
+from trainlet.core.gpus import virtual_devices
 from trainlet.core.specs import Resources
-from trainlet.core.wire import Device
 
 
 class DetachedCheckpoint:
@@ -37,7 +37,6 @@ class DetachedCheckpoint:
 
 def context(name: str, resources: Resources) -> Context:
     """Make the context of a plain call of the step `name`."""
-    wanted = resources.gpus[:1]
     logger = logging.getLogger(f"trainlet.step.{name}")
     return Context(
         run_id="plain-call",
@@ -49,10 +48,6 @@ def context(name: str, resources: Resources) -> Context:
         checkpoint=DetachedCheckpoint(),
         emit=lambda kind, fields: logger.debug("%s %s", kind, fields),
         stop=lambda: None,
-        gpus=tuple(
-            Device(uuid=f"virtual-{index}", sku=request.sku, index=index, virtual=True)
-            for request in wanted
-            for index in range(request.count)
-        ),
+        gpus=virtual_devices(resources),
         logger=logger,
     )

@@ -13,7 +13,8 @@ from typing import Any
 
 from trainlet.core.durations import nearest
 from trainlet.core.errors import UserError
-from trainlet.core.specs import GpuRequest
+from trainlet.core.specs import GpuRequest, Resources
+from trainlet.core.wire import Device
 
 _GIB = 1024**3
 
@@ -115,6 +116,15 @@ def memory_of(sku: str) -> int | None:
     """Return the memory of a whole GPU in bytes; None for a slice (its name rounds) and for an unknown SKU."""
     model = _BY_NAME.get(sku.lower())
     return None if model is None else model.memory_bytes
+
+
+def virtual_devices(resources: Resources) -> tuple[Device, ...]:
+    """Return virtual devices for the first alternative of a request: what a step gets where nobody hands out real ones."""
+    return tuple(
+        Device(uuid=f"virtual-{index}", sku=request.sku, index=index, virtual=True)
+        for request in resources.gpus[:1]
+        for index in range(request.count)
+    )
 
 
 def _count(value: Any) -> int:

@@ -386,7 +386,7 @@ class UsageRow(Reply):
 
 
 class UsageReport(Reply):
-    """`GET /v1/usage?run=...`: rows and their sums; `held_seconds` is what the devices were held, unrounded."""
+    """`GET /v1/usage?run=...`: rows and their sums. `unpriced_skus` were used but have no price, so no cost counts them."""
 
     rows: list[UsageRow]
     gpu_seconds: int
@@ -394,6 +394,7 @@ class UsageReport(Reply):
     currency: str = "USD"
     price_version: str = ""
     virtual: bool = False
+    unpriced_skus: list[str] = []
 
 
 TaskView.model_rebuild()
