@@ -19,7 +19,9 @@ def create(client: Any, spec: Any, run_id: str, count: int) -> float:
     """Create tasks one request at a time on one connection; return tasks per second."""
     begin = time.perf_counter()
     for index in range(count):
-        body = wire.TaskCreate(run_id=run_id, node="noop", function=spec.name, digest=spec.digest(), args={"value": index})
+        body = wire.TaskCreate(
+            run_id=run_id, node="noop", function=spec.name, digest=spec.digest(), args={"value": index}
+        )
         client.put_task(f"{run_id}.noop.{index}", body)
     return count / (time.perf_counter() - begin)
 

@@ -48,7 +48,8 @@ def measure(home: Path) -> dict[str, Any]:
         "warm_p50_ms": round(median(w["first_line"] for w in warm) * 1e3, 1),
         "warm_p95_ms": round(quantiles((w["first_line"] for w in warm), n=20)[-1] * 1e3, 1),
         "warm_p50_by_phase_ms": {
-            phase: round(median(w[phase] for w in warm) * 1e3, 1) for phase in ("created", "claimed", "first_line", "returned")
+            phase: round(median(w[phase] for w in warm) * 1e3, 1)
+            for phase in ("created", "claimed", "first_line", "returned")
         },
         "rounds": WARM_ROUNDS,
     }

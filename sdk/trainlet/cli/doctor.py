@@ -1,0 +1,105 @@
+"""`trainlet doctor`: looks at what a run needs and says, for each, what it saw and what to do."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from trainlet.cli import output
+from trainlet.core import wire
+from trainlet.core.errors import TrainletError
+from trainlet.core.settings import Settings
+
+LOW_DISK_BYTES = 2 * 1024**3
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: what was looked at, how it is, what was seen, what to do."""
+
+    check: str
+    state: Literal["ok", "warn", "bad"]
+    saw: str
+    fix: str = ""
+
+
+@click.command()
+@output.json_option
+def doctor(as_json: bool) -> int:
+    """Check this machine and the platform, and say what to do."""
+    settings = Settings.from_environment()
+    findings = [finding for check in (_python, _home, _disk, _platform) for finding in check(settings)]
+    bad = any(finding.state == "bad" for finding in findings)
+    if as_json:
+        output.print_json([asdict(finding) for finding in findings])
+        return 3 if bad else 0
+    output.table("", ["check", "state", "saw", "what to do"], [[f.check, f.state, f.saw, f.fix] for f in findings])
+    return 3 if bad else 0
+
+
+def _python(settings: Settings) -> Iterator[Finding]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    good = (3, 11) <= sys.version_info[:2] <= (3, 13)
+    yield Finding("python", "ok" if good else "warn", version, "" if good else "use Python 3.11 to 3.13")
+    if importlib.util.find_spec("flask") is None and settings.api is None:
+        yield Finding("packages", "bad", "the training API's packages are missing", "pip install 'trainlet[server]'")
+
+
+def _home(settings: Settings) -> Iterator[Finding]:
+    home = settings.home
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        probe = home / ".doctor"
+        probe.write_text("x")
+        probe.unlink()
+        yield Finding("home", "ok", str(home))
+    except OSError as error:
+        yield Finding("home", "bad", f"{home}: {error.strerror}", "set TRAINLET_HOME to a folder that you can write to")
+
+
+def _disk(settings: Settings) -> Iterator[Finding]:
+    place: Path = settings.home if settings.home.exists() else settings.home.parent
+    free = shutil.disk_usage(place).free
+    low = free < LOW_DISK_BYTES
+    yield Finding("disk", "warn" if low else "ok", f"{free / 1024**3:.1f} GiB free", "free some space" if low else "")
+
+
+def _platform(settings: Settings) -> Iterator[Finding]:
+    from trainlet.client import connect
+
+    try:
+        client = connect(settings)
+        info = client.get_info()
+    except TrainletError as error:
+        yield Finding("training API", "bad", str(error).splitlines()[0], "see platform.log in the home")
+        return
+    where = f"{client.url} ({'embedded, process ' + str(info.pid) if info.embedded else 'remote'}, {info.version})"
+    same = info.protocol == wire.PROTOCOL
+    yield Finding("training API", "ok" if same else "bad", where, "" if same else "update trainlet or the API")
+    yield Finding("store", "ok", info.store_url)
+    real = [device for device in info.devices if not device.virtual]
+    names = ", ".join(sorted({device.sku for device in real}))
+    if real:
+        yield Finding("devices", "ok", f"{len(real)} real: {names}")
+    else:
+        count = len(info.devices)
+        yield Finding(
+            "devices",
+            "warn",
+            f"no GPU; {count} virtual devices stand in",
+            "set TRAINLET_VIRTUAL_GPUS for another number",
+        )
+    if info.embedded:
+        known = json.loads((settings.home / "platform.json").read_text())
+        yield Finding("dashboard", "ok", f"{known['url']}/?token={known['token']}")
+
+
+COMMANDS = (doctor,)

@@ -1,0 +1,172 @@
+"""Commands that make things happen: `up`, `run`, `cancel`, `resume`, `compile`."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trainlet.cli import loading, output, summary
+from trainlet.core import wire
+from trainlet.core.errors import UserError
+from trainlet.core.settings import Settings
+from trainlet.pipelines import Pipeline
+from trainlet.runs import Run, get
+
+
+@click.command()
+@click.option("--port", type=int, default=0, help="Port to listen on (default: the last one, else any).")
+def up(port: int) -> int:
+    """Run the platform in the foreground, with its dashboard."""
+    home = Settings.from_environment().home
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    command = [sys.executable, "-m", "trainlet_functions.api", "--home", str(home), "--port", str(port), "--stay"]
+    with subprocess.Popen(command) as process:
+        threading.Thread(target=_announce, args=(home, process), daemon=True).start()
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.terminate()
+            return process.wait()
+
+
+def _announce(home: Path, process: subprocess.Popen[bytes]) -> None:
+    import json
+    import time
+
+    from trainlet.client import embedded
+
+    while process.poll() is None:
+        client = embedded.find(home)
+        if client is not None and client.get_info().pid == process.pid:
+            known = json.loads((home / "platform.json").read_text())
+            click.echo(f"dashboard: {known['url']}/?token={known['token']}")
+            return
+        time.sleep(0.1)
+
+
+@click.command()
+@click.argument("target", metavar="FILE[:PIPELINE]")
+@click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="A parameter; JSON or text.")
+@click.option("--local", is_flag=True, help="Run in this process instead of on the training API.")
+@click.option("--detach", is_flag=True, hidden=True)
+@output.json_option
+def run(target: str, params: tuple[str, ...], local: bool, detach: bool, as_json: bool) -> int:
+    """Run a pipeline (or a step) and follow it to its end."""
+    found = loading.load(target)
+    known = list(inspect.signature(found).parameters)
+    values = loading.parameters(params, known)
+    if local:
+        result = found.local(**values) if isinstance(found, Pipeline) else found(**values)
+        output.print_json({"result": result}) if as_json else click.echo(f"result: {result}")
+        return 0
+    started: Run = found.run(**values) if isinstance(found, Pipeline) else found.spawn(**values)
+    return follow(started, as_json)
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@output.json_option
+def resume(run_id: str, as_json: bool) -> int:
+    """Continue a failed, cancelled or abandoned run from its checkpoints and follow it."""
+    return follow(get(run_id).resume(), as_json)
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@output.json_option
+def cancel(run_id: str, as_json: bool) -> None:
+    """Stop a run after a checkpoint."""
+    found = get(run_id)
+    found.cancel()
+    view = found.view
+    output.print_json(view.model_dump(mode="json")) if as_json else click.echo(
+        f"{view.id} is {view.state}: {view.reason}"
+    )
+
+
+@click.command("compile")
+@click.argument("target", metavar="FILE[:PIPELINE]")
+@click.option("--out", "-o", type=click.Path(dir_okay=False, path_type=Path), required=True, help="YAML file to write.")
+def compile_(target: str, out: Path) -> None:
+    """Compile a pipeline to Kubeflow Pipelines."""
+    found = loading.load(target)
+    if not isinstance(found, Pipeline):
+        raise UserError(f"{target} is a step; only a @tl.pipeline compiles.")
+    found.compile(out)
+    click.echo(f"wrote {out}")
+
+
+def follow(started: Run, as_json: bool) -> int:
+    """Print task states and log lines as they come, then the summary; returns the exit code."""
+    say = (lambda text: None) if as_json else _Lines()
+    say(f"run {started.id}")
+    started.on_change = Changes(say)
+    logs = threading.Thread(target=_print_logs, args=(started, say), daemon=True)
+    logs.start()
+    error: Exception | None = None
+    try:
+        started.wait()
+    except Exception as failure:  # noqa: BLE001 - printed after the table, with its exit code
+        error = failure
+    logs.join(timeout=10.0)
+    if as_json:
+        view = started.view.model_dump(mode="json", exclude={"graph"})
+        view["tasks"] = [task.model_dump(mode="json") for task in started.tasks]
+        output.print_json(view)
+    else:
+        summary.tasks_table(started)
+        summary.bill(started)
+        outputs = {} if error is not None else started.outputs
+        for name, value in outputs.items():
+            click.echo(f"{name}: {value}")
+    if error is not None:
+        raise error
+    return 0
+
+
+class _Lines:
+    """Prints whole lines from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __call__(self, text: str) -> None:
+        with self._lock:
+            click.echo(text)
+
+
+class Changes:
+    """Prints a task's state when it or its reason changes."""
+
+    def __init__(self, say: Any) -> None:
+        self._say = say
+        self._last: dict[str, tuple[str, str]] = {}
+
+    def __call__(self, task: wire.TaskView) -> None:
+        now = (task.state, task.reason)
+        if self._last.get(task.key) == now:
+            return
+        self._last[task.key] = now
+        name = task.key.removeprefix(f"{task.run_id}.")
+        epoch = f" (epoch {task.epoch})" if task.epoch > 1 else ""
+        self._say(f"{output.clock(task.updated_at)} {name} {task.state}{epoch}: {task.reason}")
+
+
+def _print_logs(started: Run, say: Any) -> None:
+    from trainlet.core.errors import TrainletError
+
+    try:
+        for line in started.logs(follow=True):
+            rank = f" rank {line.rank}" if line.rank else ""
+            say(f"{output.clock(line.at)} [{line.node}{rank}] {line.text}")
+    except TrainletError as error:
+        say(f"logs: {error}")
+
+
+COMMANDS = (up, run, resume, cancel, compile_)

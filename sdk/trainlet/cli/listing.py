@@ -1,0 +1,123 @@
+"""Commands that show things: `runs`, `logs`, `usage`, `functions`, `completion`."""
+
+from __future__ import annotations
+
+import click
+
+from trainlet.cli import output, summary
+from trainlet.client import connect
+from trainlet.core.settings import Settings
+from trainlet.runs import get
+
+
+@click.command()
+@click.option("--limit", "-n", type=click.IntRange(1, 500), default=20, show_default=True)
+@output.json_option
+def runs(limit: int, as_json: bool) -> None:
+    """List runs, the newest first."""
+    found = connect(Settings.from_environment()).list_runs(limit)
+    if as_json:
+        output.print_json([view.model_dump(mode="json", exclude={"graph"}) for view in found])
+        return
+    if not found:
+        click.echo("Nothing has run yet. `trainlet run FILE` starts a pipeline.")
+        return
+    rows = [
+        [
+            view.id,
+            view.state,
+            f"{view.created_at[:10]} {output.clock(view.created_at)}",
+            output.seconds_between(view.created_at, view.finished_at),
+            ", ".join(f"{count} {state}" for state, count in sorted(view.task_counts.items())),
+            view.reason,
+        ]
+        for view in found
+    ]
+    output.table("", ["run", "state", "started (UTC)", "took", "tasks", "reason"], rows, numeric=("took",))
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--follow", "-f", is_flag=True, help="Go on until the run ends.")
+@click.option("--task", help="Only this task.")
+@output.json_option
+def logs(run_id: str, follow: bool, task: str | None, as_json: bool) -> None:
+    """Print the log lines of a run."""
+    found = get(run_id)
+    key = found.task(task).key if task else None
+    for line in found.logs(follow=follow):
+        if key is not None and line.task != key:
+            continue
+        if as_json:
+            click.echo(line.model_dump_json())
+        else:
+            rank = f" rank {line.rank}" if line.rank else ""
+            again = f" #{line.epoch}" if line.epoch > 1 else ""
+            click.echo(f"{output.clock(line.at)} [{line.node}{again}{rank}] {line.text}")
+
+
+@click.command()
+@click.argument("run_id", metavar="[RUN]", required=False)
+@output.json_option
+def usage(run_id: str | None, as_json: bool) -> None:
+    """Show metered GPU-seconds and their cost, of a run or of all runs."""
+    if run_id is not None:
+        found = get(run_id)
+        if as_json:
+            output.print_json(found.usage().model_dump(mode="json"))
+            return
+        summary.tasks_table(found)
+        summary.bill(found)
+        return
+    report = connect(Settings.from_environment()).usage()
+    if as_json:
+        output.print_json(report.model_dump(mode="json"))
+        return
+    by_run: dict[tuple[str, str], list[int]] = {}
+    for row in report.rows:
+        sums = by_run.setdefault((row.run_id, f"{row.sku}{' (virtual)' if row.virtual else ''}"), [0, 0])
+        sums[0] += row.seconds
+        sums[1] += row.cost_nano or 0
+    rows = [
+        [run, sku, seconds, output.money(cost, report.currency)]
+        for (run, sku), (seconds, cost) in sorted(by_run.items())
+    ]
+    rows.append(["total", "", report.gpu_seconds, output.money(report.cost_nano, report.currency)])
+    output.table("", ["run", "device", "GPU-seconds", "cost"], rows, numeric=("GPU-seconds", "cost"))
+
+
+@click.command()
+@output.json_option
+def functions(as_json: bool) -> None:
+    """List deployed functions with their workers."""
+    found = connect(Settings.from_environment()).list_functions()
+    if as_json:
+        output.print_json([view.model_dump(mode="json") for view in found])
+        return
+    rows = [
+        [
+            view.name,
+            view.digest[:12],
+            " or ".join(f"{gpu.count} x {gpu.sku}" for gpu in view.spec.resources.gpus) or "CPU",
+            f"{view.workers} ({view.busy} busy)",
+            f"{view.created_at[:10]} {output.clock(view.created_at)}",
+        ]
+        for view in found
+    ]
+    output.table("", ["function", "version", "device", "workers", "registered (UTC)"], rows)
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script of a shell: eval "$(trainlet completion bash)"."""
+    from click.shell_completion import get_completion_class
+
+    from trainlet.cli import cli
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(cli, {}, "trainlet", "_TRAINLET_COMPLETE").source())
+
+
+COMMANDS = (runs, logs, usage, functions, completion)
