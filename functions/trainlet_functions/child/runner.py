@@ -205,5 +205,5 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):  # the step closed it
+        except (OSError, ValueError, AttributeError):  # the step closed it, or put something else there
             continue

@@ -24,6 +24,14 @@ from trainlet_functions.state.tokens import new_token, token_hash
 MAX_LOSSES = 10  # attempts lost in a row without a new checkpoint before the task fails (T3)
 _TASKS = schema.tasks
 _TABLE = schema.attempts
+_THIS = (_TABLE.c.task == sa.bindparam("this_key")) & (_TABLE.c.epoch == sa.bindparam("this_epoch"))
+_ATTEMPT = sa.select(_TABLE).where(_THIS)
+_UPDATE = _TABLE.update().where(_THIS)
+_TASK = sa.select(_TASKS).where(_TASKS.c.key == sa.bindparam("this_key"))
+_WORKER = schema.workers.update().where(
+    (schema.workers.c.project == sa.bindparam("in_project")) & (schema.workers.c.id == sa.bindparam("this_id"))
+)
+_BUDGET = sa.select(schema.runs.c.budget_nano).where(schema.runs.c.id == sa.bindparam("this_run"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +57,13 @@ def claim(tx: Transaction, worker: WorkerIdentity, key: str, epoch: int, body: w
     Raises Taken when somebody else has it, it is over, or the epoch is not the current one; AccessError when the task
     belongs to another function.
     """
-    task = tx.one(sa.select(_TASKS).where((_TASKS.c.key == key) & (_TASKS.c.project == worker.project)))
-    if task is None or task.epoch != epoch:
+    task = tx.conn.execute(_TASK, {"this_key": key}).one_or_none()
+    if task is None or task.project != worker.project or task.epoch != epoch:
         raise Taken(f"Task {key} is not at epoch {epoch}.")
     if task.function != worker.function:
         raise AccessError(f"A worker of {worker.function!r} cannot run a task of {task.function!r}.")
     if task.state == "running":
-        attempt = tx.conn.execute(sa.select(_TABLE).where(_is(key, epoch))).one()
+        attempt = tx.conn.execute(_ATTEMPT, {"this_key": key, "this_epoch": epoch}).one()
         if attempt.worker == worker.worker and attempt.nonce == body.nonce:
             note_worker(tx, worker, body.url, busy=True)
             return _again(tx, task, attempt)
@@ -88,20 +96,19 @@ def _start(tx: Transaction, worker: WorkerIdentity, task: sa.Row[Any], body: wir
         given = devices.held(tx, task.key) if task.gpu else []
     spec = functions.spec(tx, task.project, task.function, task.digest)
     token = new_token("tla")
-    tx.run(
-        _TABLE.insert().values(
-            task=task.key,
-            epoch=task.epoch,
-            state="running",
-            worker=worker.worker,
-            nonce=body.nonce,
-            token_hash=token_hash(token),
-            devices=dumps([device.model_dump(mode="json") for device in given]),
-            claimed_ns=tx.now_ns,
-            lease_until_ns=_lease_until(tx),
-            reason="",
-            told_to_stop=False,
-        )
+    tx.insert(
+        _TABLE,
+        task=task.key,
+        epoch=task.epoch,
+        state="running",
+        worker=worker.worker,
+        nonce=body.nonce,
+        token_hash=token_hash(token),
+        devices=dumps([device.model_dump(mode="json") for device in given]),
+        claimed_ns=tx.now_ns,
+        lease_until_ns=_lease_until(tx),
+        reason="",
+        told_to_stop=False,
     )
     note_worker(tx, worker, body.url, busy=True)
     deadline = None if spec.timeout_s is None else tx.now_ns + round(spec.timeout_s * 1e9)
@@ -115,7 +122,7 @@ def _again(tx: Transaction, task: sa.Row[Any], attempt: sa.Row[Any]) -> wire.Cla
     """Repeat the reply to a claim, with a fresh token; the lost one is worthless from now on."""
     token = new_token("tla")
     values = {"token_hash": token_hash(token), "lease_until_ns": _lease_until(tx)}
-    tx.run(_TABLE.update().where(_is(task.key, attempt.epoch)).values(values))
+    _change(tx, task.key, attempt.epoch, values)
     given = [wire.Device.model_validate(device) for device in loads(attempt.devices)]
     spec = functions.spec(tx, task.project, task.function, task.digest)
     return _reply(tx, task, spec, token, given)
@@ -138,8 +145,8 @@ def _reply(
     )
 
 
-def _is(key: str, epoch: int) -> sa.ColumnElement[bool]:
-    return (_TABLE.c.task == key) & (_TABLE.c.epoch == epoch)
+def _change(tx: Transaction, key: str, epoch: int, values: dict[str, Any]) -> None:
+    tx.conn.execute(_UPDATE, {**values, "this_key": key, "this_epoch": epoch})
 
 
 def note_worker(tx: Transaction, worker: WorkerIdentity, url: str | None, *, busy: bool) -> None:
@@ -148,9 +155,9 @@ def note_worker(tx: Transaction, worker: WorkerIdentity, url: str | None, *, bus
     values: dict[str, Any] = {"seen_ns": tx.now_ns, "busy": busy, "function": worker.function}
     if url is not None:
         values["url"] = url
-    this = (table.c.project == worker.project) & (table.c.id == worker.worker)
-    if not tx.run(table.update().where(this).values(values)):
-        tx.run(table.insert().values(id=worker.worker, project=worker.project, **values))
+    this = {"in_project": worker.project, "this_id": worker.worker}
+    if not tx.run(_WORKER, {**values, **this}):
+        tx.insert(table, id=worker.worker, project=worker.project, **values)
 
 
 def authenticate(tx: Transaction, key: str, epoch: int, token: str) -> AttemptRef:
@@ -158,10 +165,10 @@ def authenticate(tx: Transaction, key: str, epoch: int, token: str) -> AttemptRe
 
     Whether the attempt is still the current one is for `heartbeat`, `finish` and the logs to decide.
     """
-    attempt = tx.one(sa.select(_TABLE).where((_TABLE.c.task == key) & (_TABLE.c.epoch == epoch)))
+    attempt = tx.conn.execute(_ATTEMPT, {"this_key": key, "this_epoch": epoch}).one_or_none()
     if attempt is None or not secrets.compare_digest(attempt.token_hash, token_hash(token)):
         raise AccessError(f"This token is not good for attempt {epoch} of task {key}.")
-    task = tx.conn.execute(sa.select(_TASKS).where(_TASKS.c.key == key)).one()
+    task = tx.conn.execute(_TASK, {"this_key": key}).one()
     return AttemptRef(task, attempt)
 
 
@@ -186,10 +193,10 @@ def heartbeat(tx: Transaction, ref: AttemptRef, body: wire.HeartbeatRequest) -> 
     news = _news(ref, body)
     task = transitions.touch(tx, ref.task, **news) if news or len(values) > 1 else ref.task
     if _check_budget(tx, task.project, task.run_id):
-        task = tx.conn.execute(sa.select(_TASKS).where(_TASKS.c.key == task.key)).one()
+        task = tx.conn.execute(_TASK, {"this_key": task.key}).one()
     if task.stop_code is not None:
         values["told_to_stop"] = True
-    tx.run(_TABLE.update().where(_is(task.key, ref.attempt.epoch)).values(values))
+    _change(tx, task.key, ref.attempt.epoch, values)
     note_worker(tx, WorkerIdentity(task.project, task.function, ref.attempt.worker), None, busy=True)
     if task.stop_code is None:
         return wire.HeartbeatReply(lease_s=tx.limits.lease_s)
@@ -235,7 +242,7 @@ def finish(tx: Transaction, ref: AttemptRef, body: wire.FinishRequest) -> wire.T
         transitions.move(tx, task, "queued", reason, actor, not_before_ns=tx.now_ns)
     _check_budget(tx, task.project, task.run_id)
     admission.admit(tx)
-    return views.task_view(tx, tx.conn.execute(sa.select(_TASKS).where(_TASKS.c.key == task.key)).one())
+    return views.task_view(tx, tx.conn.execute(_TASK, {"this_key": task.key}).one())
 
 
 def lost(tx: Transaction, key: str, epoch: int, reason: str) -> None:
@@ -244,10 +251,10 @@ def lost(tx: Transaction, key: str, epoch: int, reason: str) -> None:
     A task that was stopping ends; one that had reached its timeout has failed; any other is dispatched again, until it
     was lost too often without progress.
     """
-    task = tx.one(sa.select(_TASKS).where(_TASKS.c.key == key))
+    task = tx.conn.execute(_TASK, {"this_key": key}).one_or_none()
     if task is None or task.state != "running" or task.epoch != epoch:
         return
-    attempt = tx.conn.execute(sa.select(_TABLE).where(_is(key, epoch))).one()
+    attempt = tx.conn.execute(_ATTEMPT, {"this_key": key, "this_epoch": epoch}).one()
     ref = AttemptRef(task, attempt)
     metering.close_stale(tx, key, epoch)
     progressed = any(note["epoch"] == epoch for note in loads(task.checkpoints))
@@ -325,10 +332,8 @@ def _end(
         "error": None if error is None else error.model_dump_json(),
         "finished_ns": tx.now_ns,
     }
-    tx.run(_TABLE.update().where(_is(ref.task.key, ref.attempt.epoch)).values(values))
-    table = schema.workers
-    this = (table.c.project == ref.task.project) & (table.c.id == ref.attempt.worker)
-    tx.run(table.update().where(this).values(busy=False))
+    _change(tx, ref.task.key, ref.attempt.epoch, values)
+    tx.run(_WORKER, {"in_project": ref.task.project, "this_id": ref.attempt.worker, "busy": False})
     if ref.task.gpu:
         devices.release(tx, ref.task.key)
 
@@ -366,7 +371,7 @@ def _news(ref: AttemptRef, body: wire.HeartbeatRequest | wire.FinishRequest) -> 
 
 def _check_budget(tx: Transaction, project: str, run_id: str) -> bool:
     """Stop all tasks of a run that has spent what it may; returns whether it has."""
-    limit = tx.conn.execute(sa.select(schema.runs.c.budget_nano).where(schema.runs.c.id == run_id)).scalar()
+    limit = tx.conn.execute(_BUDGET, {"this_run": run_id}).scalar()
     if limit is None:
         return False
     spent = reports.spent_nano(tx, project, run_id)

@@ -22,6 +22,7 @@ from sqlalchemy.engine import Connection, Engine
 from trainlet.core.clocks import Clock, SystemClock
 from trainlet.core.errors import PlatformError, UserError
 from trainlet.core.settings import Limits
+from trainlet.core.specs import FunctionSpec
 from trainlet_functions.billing import prices as price_lists
 
 _ADVISORY_LOCK = 0x7472_6169_6E  # "train"
@@ -48,6 +49,7 @@ class Transaction:
     limits: Limits = field(default_factory=Limits)
     capacity: Capacity = field(default_factory=Capacity)
     prices: price_lists.PriceList = field(default_factory=price_lists.load)
+    specs: dict[tuple[str, str, str], FunctionSpec] = field(default_factory=dict)  # versions never change
 
     def one(self, statement: Any) -> sa.Row[Any] | None:
         """Return the only row, or None."""
@@ -56,6 +58,10 @@ class Transaction:
     def all(self, statement: Any) -> list[sa.Row[Any]]:
         """Return all rows."""
         return list(self.conn.execute(statement).all())
+
+    def insert(self, table: sa.Table, **values: Any) -> None:
+        """Insert a row. Values travel as parameters, so the statement is compiled once."""
+        self.conn.execute(table.insert(), values)
 
     def run(self, statement: Any, parameters: Any = None) -> int:
         """Execute a statement and return how many rows it touched."""
@@ -83,6 +89,7 @@ class Database:
         self._writer = threading.Lock()
         self._changed = threading.Condition()
         self.change_count = 0
+        self._specs: dict[tuple[str, str, str], FunctionSpec] = {}
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Transaction]:
@@ -145,7 +152,7 @@ class Database:
         return int(getattr(conn.connection.dbapi_connection, "total_changes", 0))
 
     def _transaction(self, conn: Connection) -> Transaction:
-        return Transaction(conn, self.clock.wall_ns(), self.limits, self.capacity, self.prices)
+        return Transaction(conn, self.clock.wall_ns(), self.limits, self.capacity, self.prices, self._specs)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

@@ -37,7 +37,10 @@ def get(tx: Transaction, project: str, name: str, digest: str | None = None) -> 
 
 def spec(tx: Transaction, project: str, name: str, digest: str) -> FunctionSpec:
     """Return the spec of one version."""
-    return _parse(_row(tx, project, name, digest).spec)
+    found = tx.specs.get((project, name, digest))
+    if found is None:
+        found = tx.specs[project, name, digest] = _parse(_row(tx, project, name, digest).spec)
+    return found
 
 
 def newest(tx: Transaction, project: str, name: str) -> FunctionSpec:

@@ -31,38 +31,46 @@ def wake_up(tx: Transaction, task: sa.Row[Any], spec: FunctionSpec, epoch: int, 
         "bundle": spec.bundle,
         "project": task.project,
     }
-    _insert(tx, f"{task.key}.{epoch}.{number}", WAKE_UP, task, epoch, task.function, data)
+    event_id = f"{task.key}.{epoch}.{number}"
+    tx.conn.execute(_TABLE.insert(), _row(tx, event_id, WAKE_UP, task, epoch, task.function, data))
 
 
 def lifecycle(tx: Transaction, task: sa.Row[Any], state: str, reason: str, epoch: int, version: int) -> None:
     """Tell that a task entered a state."""
+    tx.conn.execute(_TABLE.insert(), _lifecycle(tx, task, state, reason, epoch, version))
+
+
+def lifecycle_all(tx: Transaction, tasks: list[sa.Row[Any]], state: str, reason: str, first_version: int) -> None:
+    """Tell that many tasks entered a state, with versions from the first one on."""
+    rows = [_lifecycle(tx, task, state, reason, task.epoch, first_version + index) for index, task in enumerate(tasks)]
+    tx.conn.execute(_TABLE.insert(), rows)
+
+
+def _lifecycle(tx: Transaction, task: sa.Row[Any], state: str, reason: str, epoch: int, version: int) -> dict[str, Any]:
     data = {"task": task.key, "run": task.run_id, "node": task.node, "state": state, "reason": reason, "epoch": epoch}
-    _insert(tx, f"{task.key}.v{version}", LIFECYCLE + state, task, epoch, None, data)
+    return _row(tx, f"{task.key}.v{version}", LIFECYCLE + state, task, epoch, None, data)
 
 
-def _insert(
+def _row(
     tx: Transaction, event_id: str, kind: str, task: sa.Row[Any], epoch: int, function: str | None, data: dict[str, Any]
-) -> None:
-    tx.run(
-        _TABLE.insert().values(
-            event_id=event_id,
-            type=kind,
-            project=task.project,
-            task=task.key,
-            epoch=epoch,
-            function=function,
-            data=dumps(data),
-            created_ns=tx.now_ns,
-            due_ns=tx.now_ns,
-            tries=0,
-        )
-    )
+) -> dict[str, Any]:
+    return {
+        "event_id": event_id,
+        "type": kind,
+        "project": task.project,
+        "task": task.key,
+        "epoch": epoch,
+        "function": function,
+        "data": dumps(data),
+        "created_ns": tx.now_ns,
+        "due_ns": tx.now_ns,
+        "tries": 0,
+    }
 
 
 def close(tx: Transaction, task: str, epoch: int) -> None:
     """Take back the wake-ups of an attempt that was claimed or given up."""
-    where = (_TABLE.c.task == task) & (_TABLE.c.epoch <= epoch) & _TABLE.c.due_ns.is_not(None)
-    tx.run(_TABLE.update().where(where & _TABLE.c.function.is_not(None)).values(due_ns=None, delivered_ns=tx.now_ns))
+    tx.conn.execute(_CLOSE, {"of_task": task, "up_to": epoch, "due_ns": None, "delivered_ns": tx.now_ns})
 
 
 def due(tx: Transaction, limit: int = 100, *, lifecycle_too: bool = False) -> list[sa.Row[Any]]:
@@ -112,3 +120,9 @@ def dead_letters(tx: Transaction, limit: int = 100) -> list[sa.Row[Any]]:
     """Return what could not be delivered, the newest first."""
     where = _TABLE.c.dead_ns.is_not(None)
     return tx.all(sa.select(_TABLE).where(where).order_by(_TABLE.c.dead_ns.desc()).limit(limit))
+
+
+_OPEN = _TABLE.c.due_ns.is_not(None) & _TABLE.c.function.is_not(None)
+_CLOSE = _TABLE.update().where(
+    (_TABLE.c.task == sa.bindparam("of_task")) & (_TABLE.c.epoch <= sa.bindparam("up_to")) & _OPEN
+)

@@ -81,25 +81,24 @@ def ensure(tx: Transaction, project: str, run_id: str, pipeline: str) -> None:
 
 
 def _insert(tx: Transaction, project: str, run_id: str, body: wire.RunCreate, digest: str, *, automatic: bool) -> None:
-    tx.run(
-        _TABLE.insert().values(
-            id=run_id,
-            project=project,
-            pipeline=body.pipeline,
-            graph=None if body.graph is None else dumps(body.graph),
-            params=dumps(body.params),
-            body_hash=digest,
-            automatic=automatic,
-            state="running",
-            reason="",
-            created_ns=tx.now_ns,
-            outputs="{}",
-            dispatcher=body.dispatcher.id if body.dispatcher else None,
-            budget_nano=body.budget_nano,
-            labels=dumps(body.labels),
-            change_seq=0,
-            log_seq=0,
-        )
+    tx.insert(
+        _TABLE,
+        id=run_id,
+        project=project,
+        pipeline=body.pipeline,
+        graph=None if body.graph is None else dumps(body.graph),
+        params=dumps(body.params),
+        body_hash=digest,
+        automatic=automatic,
+        state="running",
+        reason="",
+        created_ns=tx.now_ns,
+        outputs="{}",
+        dispatcher=body.dispatcher.id if body.dispatcher else None,
+        budget_nano=body.budget_nano,
+        labels=dumps(body.labels),
+        change_seq=0,
+        log_seq=0,
     )
 
 

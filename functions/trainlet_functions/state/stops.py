@@ -55,6 +55,14 @@ def request_all(tx: Transaction, where: sa.ColumnElement[bool], code: str, reaso
     """Stop every task that is not terminal among those that match."""
     live = _TABLE.c.state.in_(("queued", "dispatched", "running"))
     rows = tx.all(sa.select(_TABLE).where(where & live))
+    waiting: dict[str, list[sa.Row[Any]]] = {}
     for row in rows:
-        request(tx, row, code, reason)
+        if row.state == "running":
+            request(tx, row, code, reason)
+        else:
+            waiting.setdefault(row.run_id, []).append(row)
+            if row.state == "dispatched":
+                devices.release(tx, row.key)
+    for of_run in waiting.values():
+        transitions.move_all(tx, of_run, "canceled", reason, code, error=error(code, reason))
     return len(rows)

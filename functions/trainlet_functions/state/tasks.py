@@ -25,6 +25,8 @@ from trainlet_functions.state import (
 from trainlet_functions.state.database import Transaction, dumps, loads, plain
 
 _TABLE = schema.tasks
+_BY_KEY = sa.select(_TABLE).where(_TABLE.c.key == sa.bindparam("this_key"))
+_INSERT = _TABLE.insert().returning(_TABLE)
 
 
 def create(tx: Transaction, project: str, key: str, body: wire.TaskCreate) -> tuple[wire.TaskView, bool]:
@@ -36,7 +38,7 @@ def create(tx: Transaction, project: str, key: str, body: wire.TaskCreate) -> tu
     digest = _body_hash(body)
     if body.dispatcher is not None:
         dispatchers.renew(tx, project, body.dispatcher)
-    found = tx.one(sa.select(_TABLE).where(_TABLE.c.key == key))
+    found = tx.conn.execute(_BY_KEY, {"this_key": key}).one_or_none()
     if found is not None:
         return _attach(tx, project, found, body, digest), False
     spec = functions.spec(tx, project, body.function, body.digest)
@@ -46,35 +48,34 @@ def create(tx: Transaction, project: str, key: str, body: wire.TaskCreate) -> tu
             raise UserError(f"Task {key}: {never}. Ask for fewer devices, or set TRAINLET_VIRTUAL_GPUS.")
     runs.ensure(tx, project, body.run_id, plain(body.node, 200))
     task = tx.conn.execute(
-        _TABLE.insert()
-        .values(
-            key=key,
-            project=project,
-            run_id=body.run_id,
-            node=plain(body.node, 200),
-            function=body.function,
-            digest=body.digest,
-            args=dumps(body.args),
-            labels=dumps(body.labels),
-            body_hash=digest,
-            dispatcher=body.dispatcher.id if body.dispatcher else None,
-            state="queued",
-            reason="created",
-            epoch=0,
-            version=transitions.next_version(tx, body.run_id),
-            created_ns=tx.now_ns,
-            updated_ns=tx.now_ns,
-            metrics="{}",
-            checkpoints="[]",
-            failures=0,
-            losses=0,
-            not_before_ns=tx.now_ns,
-            announced_ns=0,
-            announcements=0,
-            gpu=bool(spec.resources.gpus),
-            lane=admission.lane(project, body.function, body.digest),
-        )
-        .returning(_TABLE)
+        _INSERT,
+        {
+            "key": key,
+            "project": project,
+            "run_id": body.run_id,
+            "node": plain(body.node, 200),
+            "function": body.function,
+            "digest": body.digest,
+            "args": dumps(body.args),
+            "labels": dumps(body.labels),
+            "body_hash": digest,
+            "dispatcher": body.dispatcher.id if body.dispatcher else None,
+            "state": "queued",
+            "reason": "created",
+            "epoch": 0,
+            "version": transitions.next_version(tx, body.run_id),
+            "created_ns": tx.now_ns,
+            "updated_ns": tx.now_ns,
+            "metrics": "{}",
+            "checkpoints": "[]",
+            "failures": 0,
+            "losses": 0,
+            "not_before_ns": tx.now_ns,
+            "announced_ns": 0,
+            "announcements": 0,
+            "gpu": bool(spec.resources.gpus),
+            "lane": admission.lane(project, body.function, body.digest),
+        },
     ).one()
     transitions.record(tx, key, 0, "queued", "created", "dispatcher")
     outbox.lifecycle(tx, task, "queued", "created", 0, task.version)
@@ -121,8 +122,8 @@ def _difference(found: sa.Row[Any], body: wire.TaskCreate) -> str:
 
 def row(tx: Transaction, project: str, key: str) -> sa.Row[Any]:
     """Return the row of a task; raises NotFoundError."""
-    found = tx.one(sa.select(_TABLE).where((_TABLE.c.key == key) & (_TABLE.c.project == project)))
-    if found is None:
+    found = tx.conn.execute(_BY_KEY, {"this_key": key}).one_or_none()
+    if found is None or found.project != project:
         raise NotFoundError(f"Project {project!r} has no task {key!r}.")
     return found
 

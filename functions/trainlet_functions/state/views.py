@@ -83,7 +83,7 @@ def task_views(tx: Transaction, rows: list[sa.Row[Any]]) -> list[wire.TaskView]:
         return []
     table = schema.attempts
     attempts: dict[str, list[wire.AttemptView]] = {row.key: [] for row in rows}
-    keys = list(attempts)
+    keys = [row.key for row in rows if row.epoch > 1 or row.state not in ("queued", "dispatched")]
     for start in range(0, len(keys), 500):
         chosen = table.c.task.in_(keys[start : start + 500])
         for attempt in tx.all(sa.select(table).where(chosen).order_by(table.c.task, table.c.epoch)):

@@ -23,15 +23,16 @@ def load(target: str) -> Pipeline[Any, Any] | Step[Any, Any]:
     pipelines = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
     steps = {key: value for key, value in vars(module).items() if isinstance(value, Step)}
     if name:
-        found = pipelines.get(name) or steps.get(name)
+        found: Pipeline[Any, Any] | Step[Any, Any] | None = pipelines.get(name) or steps.get(name)
         if found is None:
             near = difflib.get_close_matches(name, [*pipelines, *steps], n=1)
             meant = f" Did you mean {near[0]!r}?" if near else ""
             raise UserError(f"{path_text} has no pipeline or step {name!r}.{meant} It has: {_names(pipelines, steps)}.")
         return found
-    own = pipelines or steps
+    own: dict[str, Any] = {**pipelines} or {**steps}
     if len(own) == 1:
-        return next(iter(own.values()))
+        only: Pipeline[Any, Any] | Step[Any, Any] = next(iter(own.values()))
+        return only
     if not own:
         raise UserError(f"{path_text} has no @tl.pipeline and no @tl.step.")
     raise UserError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -45,6 +46,7 @@ class Client:
         limits = httpx.Limits(max_connections=64, max_keepalive_connections=16)
         timeout = httpx.Timeout(timeout_s, connect=5.0)
         self._http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout, limits=limits, trust_env=False)
+        weakref.finalize(self, self._http.close)  # a forgotten Run must not leave its sockets open
 
     def close(self) -> None:
         """Close all connections."""

@@ -1,0 +1,162 @@
+"""Steps that behave badly, and some that behave well, as a user would write them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import trainlet as tl
+
+
+@tl.step
+def add(left: int, right: int = 1) -> int:
+    return left + right
+
+
+@tl.step(gpu="A100")
+def where() -> list[str]:
+    return [gpu.uuid for gpu in tl.context().gpus] + [os.environ["CUDA_VISIBLE_DEVICES"]]
+
+
+@tl.step(gpu="A100", checkpoint=tl.Checkpoint(every=0.05), grace=5)
+def count(steps: int, pace: float, path: str = "", *, ctx: tl.Context = tl.INJECTED) -> dict:
+    """Count to `steps`; writes each attempt's first step to a file, so that tests see where it began."""
+    state = {"sum": 0}
+    ctx.checkpoint.register(state=state)
+    start = ctx.checkpoint.restore()
+    first = start.step if start else 0
+    for step in range(first, steps):
+        state["sum"] += step
+        print(f"step {step}")
+        if path:
+            with open(path, "a") as file:
+                file.write(f"{ctx.attempt} {step}\n")
+        time.sleep(pace)
+        ctx.checkpoint.step(step + 1)
+    return {"sum": state["sum"], "began": first, "attempt": ctx.attempt}
+
+
+@tl.step(grace=1)
+def deaf(seconds: float) -> str:
+    """Ignore every wish to stop."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("deaf", flush=True)
+    time.sleep(seconds)
+    return "never asked"
+
+
+@tl.step
+def exits(code: int) -> None:
+    print("about to exit", flush=True)
+    os._exit(code)
+
+
+@tl.step
+def killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Unpicklable(Exception):
+    def __init__(self) -> None:
+        super().__init__("cannot be pickled")
+        self.lock = open(os.devnull)  # noqa: SIM115
+
+    def __reduce__(self):
+        raise TypeError("no")
+
+
+@tl.step
+def raises() -> None:
+    raise Unpicklable
+
+
+@tl.step
+def closes_stdout() -> str:
+    print("before", flush=True)
+    os.close(1)
+    sys.stdout = None
+    return "fine"
+
+
+@tl.step
+def binary() -> str:
+    os.write(1, b"\xff\xfe\x00binary\n" + "grüße\n".encode())
+    return "fine"
+
+
+@tl.step
+def floods(lines: int, width: int) -> int:
+    text = "x" * (width - 1) + "\n"
+    for _ in range(lines):
+        sys.stdout.write(text)
+    return lines
+
+
+@tl.step
+def leaves_grandchildren(marker: str) -> str:
+    """Leave processes behind in three ways: plain, in a session of their own, and orphaned with a clean environment."""
+    code = "import time; time.sleep(300)"
+    subprocess.Popen([sys.executable, "-c", code, marker])
+    subprocess.Popen([sys.executable, "-c", code, marker], start_new_session=True)
+    if os.fork() == 0:
+        os.setsid()
+        subprocess.Popen(["env", "-i", sys.executable, "-c", code, marker])
+        os._exit(0)
+    time.sleep(0.3)
+    return "left"
+
+
+@tl.step(memory="200Mi")
+def hogs() -> int:
+    kept = []
+    for _ in range(100):
+        kept.append(bytearray(b"x" * (20 * 1024 * 1024)))
+        time.sleep(0.05)
+    return len(kept)
+
+
+@tl.step(retries=2)
+def fails_twice(*, ctx: tl.Context = tl.INJECTED) -> int:
+    if ctx.attempt < 3:
+        raise ValueError(f"attempt {ctx.attempt} fails")
+    return ctx.attempt
+
+
+@tl.step(ranks=2)
+def ranked() -> list[str]:
+    print(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}")
+    return [os.environ["RANK"], os.environ["MASTER_ADDR"], str(int(os.environ["MASTER_PORT"]) > 0)]
+
+
+@tl.step(ranks=2, grace=2)
+def one_rank_fails() -> None:
+    if os.environ["RANK"] == "1":
+        raise RuntimeError("rank one is broken")
+    time.sleep(60)
+
+
+@tl.step(timeout=0.5, grace=2)
+def too_slow() -> None:
+    time.sleep(60)
+
+
+@tl.step(secrets=["api-key"])
+def tells_secret() -> str:
+    print("the key is", os.environ["API_KEY"])
+    return str(len(os.environ["API_KEY"]))
+
+
+@tl.step(gpu="A100", max_workers=4)
+def tiny(value: int) -> int:
+    return value * 2
+
+
+@tl.pipeline
+def sums(left: int = 1) -> int:
+    return add(add(left), add(10))
+
+
+@tl.pipeline
+def long(steps: int = 60, pace: float = 0.05, path: str = "") -> dict:
+    return count(add(steps, 0), pace, path)

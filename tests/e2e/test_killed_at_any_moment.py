@@ -1,0 +1,169 @@
+"""SIGKILL of the worker, the platform, the dispatcher, or all at once: the work goes on and the result is the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trainlet as tl
+
+pytestmark = [pytest.mark.timeout(150), pytest.mark.xdist_group("kills")]
+
+STEPS = 60
+SUM = sum(range(STEPS))
+
+
+def eventually(look: Any, timeout_s: float = 40.0) -> Any:
+    from importlib import util
+
+    spec = util.spec_from_file_location("e2e_conftest", Path(__file__).parent / "conftest.py")
+    assert spec and spec.loader
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.eventually(look, timeout_s)
+
+
+def training(run: Any) -> Any:
+    """Wait until the counting task runs and has a checkpoint."""
+
+    def look() -> Any:
+        task = next((task for task in run.tasks if task.node == "count"), None)
+        return task if task is not None and task.checkpoints and task.state == "running" else None
+
+    return eventually(look)
+
+
+def test_T3_a_killed_worker_is_replaced_and_the_work_resumes(alone: Any, faulty: Any) -> None:
+    run = faulty.long.run(steps=STEPS)
+    task = training(run)
+    os.kill(alone.worker_pid(task.attempts[-1].worker), signal.SIGKILL)
+    result = run.result(60)
+    assert result["sum"] == SUM
+    assert result["began"] > 0
+    assert [attempt.state for attempt in run.task("count").attempts] == ["lost", "succeeded"]
+
+
+def test_T3_a_killed_platform_is_started_again_and_takes_up_its_workers(alone: Any, faulty: Any) -> None:
+    run = faulty.long.run(steps=STEPS)
+    training(run)
+    alone.kill_platform()
+    result = run.result(90)
+    assert result["sum"] == SUM
+    assert result["attempt"] == 1, "the running attempt went on"
+
+
+def test_T3_everything_killed_at_once_resumes_from_another_process(alone: Any, faulty: Any, tmp_path: Path) -> None:
+    script = tmp_path / "drive.py"
+    script.write_text(
+        f"import faulty; print(faulty.long.run(steps={STEPS}).id, flush=True); import time; time.sleep(300)"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent / "code")}
+    with subprocess.Popen([sys.executable, str(script)], env=env, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        run = tl.runs.get(driver.stdout.readline().strip())
+        task = training(run)
+        for pid in (alone.platform_pid(), alone.worker_pid(task.attempts[-1].worker), driver.pid):
+            os.kill(pid, signal.SIGKILL)
+        driver.wait()
+    again = tl.runs.get(run.id)
+    eventually(lambda: again.state == "canceled")
+    assert "nobody waits" in again.reason
+    assert again.resume().result(90)["sum"] == SUM
+
+
+def test_T6_a_run_whose_dispatcher_is_gone_stops_after_a_checkpoint(alone: Any, faulty: Any, tmp_path: Path) -> None:
+    script = tmp_path / "drive.py"
+    script.write_text("import faulty; print(faulty.long.run(steps=5000).id, flush=True); import time; time.sleep(300)")
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent / "code")}
+    with subprocess.Popen([sys.executable, str(script)], env=env, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        run = tl.runs.get(driver.stdout.readline().strip())
+        training(run)
+        driver.kill()
+        driver.wait()
+    eventually(lambda: run.task("count").state == "canceled")
+    view = run.task("count").view
+    assert "nobody waits" in view.reason
+    assert view.attempts[-1].state == "canceled"
+    before = run.usage().gpu_seconds
+    assert all(not row.open for row in run.usage().rows)
+    assert run.usage().gpu_seconds == before
+
+
+def test_T2_a_stale_worker_that_wakes_up_changes_nothing(alone: Any, faulty: Any, tmp_path: Path) -> None:
+    run = faulty.long.run(steps=STEPS)
+    task = training(run)
+    pid = alone.worker_pid(task.attempts[-1].worker)
+    os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: run.task("count").view.epoch == 2 and run.task("count").state == "running")
+    os.kill(pid, signal.SIGCONT)
+    result = run.result(60)
+    assert result == {"sum": SUM, "began": result["began"], "attempt": 2}
+    view = run.task("count").view
+    assert [attempt.state for attempt in view.attempts] == ["lost", "succeeded"]
+    later = [line.epoch for line in run.logs() if line.task == view.key]
+    assert later == sorted(later), "no line of the old attempt after the new one's first"
+
+
+def test_an_edited_source_does_not_change_what_a_later_attempt_runs(
+    alone: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    source = textwrap.dedent(
+        """
+        import time
+        import trainlet as tl
+
+        @tl.step(gpu="A100")
+        def slow(*, ctx: tl.Context = tl.INJECTED) -> str:
+            if ctx.attempt == 1:
+                print("first", flush=True)
+                time.sleep(300)
+            return "as submitted"
+        """
+    )
+    (folder / "edited.py").write_text(source)
+    monkeypatch.syspath_prepend(str(folder))
+    import importlib
+
+    run = importlib.import_module("edited").slow.spawn()
+    eventually(lambda: [line for line in run.logs() if line.text == "first"])
+    (folder / "edited.py").write_text(source.replace("as submitted", "edited"))
+    os.kill(alone.worker_pid(run.tasks[0].attempts[-1].worker), signal.SIGKILL)
+    assert run.result(60) == "as submitted"
+
+
+def test_sigterm_of_the_worker_saves_and_hands_over(alone: Any, faulty: Any) -> None:
+    run = faulty.long.run(steps=STEPS)
+    task = training(run)
+    os.kill(alone.worker_pid(task.attempts[-1].worker), signal.SIGTERM)
+    result = run.result(60)
+    assert result["sum"] == SUM
+    assert [attempt.state for attempt in run.task("count").attempts] == ["preempted", "succeeded"]
+
+
+def test_a_cancelled_run_resumes_from_its_checkpoint(alone: Any, faulty: Any) -> None:
+    run = faulty.long.run(steps=STEPS)
+    training(run)
+    run.cancel()
+    with pytest.raises(tl.StepFailed, match="trainlet resume"):
+        run.wait(30)
+    eventually(lambda: run.task("count").state == "canceled")
+    result = run.resume().result(60)
+    assert result["sum"] == SUM and result["began"] > 0
+
+
+def test_a_budget_stops_the_run_after_a_checkpoint(alone: Any, faulty: Any) -> None:
+    run = faulty.long.run(steps=5000, budget="0.0007 USD")
+    with pytest.raises(tl.StepFailed, match="budget"):
+        run.wait(60)
+    task = run.task("count").view
+    assert task.state == "canceled" and task.checkpoints
