@@ -113,9 +113,7 @@ def behind(function: str) -> str:
 
 def live(tx: Transaction) -> list[tuple[str, str, bool, int]]:
     """Return (project, function, gpu, number of dispatched and running tasks)."""
-    parts = (_TABLE.c.project, _TABLE.c.function, _TABLE.c.gpu)
-    rows = tx.conn.execute(sa.select(*parts, sa.func.count()).where(_LIVE).group_by(*parts))
-    return [(str(row[0]), str(row[1]), bool(row[2]), int(row[3])) for row in rows]
+    return [(str(row[0]), str(row[1]), bool(row[2]), int(row[3])) for row in tx.conn.execute(_COUNTS)]
 
 
 def demand(tx: Transaction) -> dict[tuple[str, str], tuple[FunctionSpec, int]]:
@@ -124,6 +122,11 @@ def demand(tx: Transaction) -> dict[tuple[str, str], tuple[FunctionSpec, int]]:
     for project, function, _gpu, count in live(tx):
         counts[project, function] = counts.get((project, function), 0) + count
     wanted: dict[tuple[str, str], tuple[FunctionSpec, int]] = {}
+    table = schema.workers
+    grouped = sa.select(table.c.project, table.c.function, sa.func.count().label("number")).where(table.c.silent)
+    silent = {
+        (row.project, row.function): int(row.number) for row in tx.all(grouped.group_by(table.c.project, table.c.function))
+    }
     for (project, function), count in counts.items():
         spec = functions.newest(tx, project, function)
         wanted[project, function] = (spec, min(count, spec.max_workers))
@@ -151,5 +154,7 @@ def _heads() -> sa.Select[Any]:
     return sa.select(task).where(task.c.key.in_(keys))
 
 
+_PARTS = (_TABLE.c.project, _TABLE.c.function, _TABLE.c.gpu)
+_COUNTS = sa.select(*_PARTS, sa.func.count()).where(_LIVE).group_by(*_PARTS)
 _FIRST = _first(sa.bindparam("in_lane", type_=sa.Text))
 _HEADS = _heads()

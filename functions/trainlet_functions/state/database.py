@@ -8,6 +8,7 @@ having no deadlocks and one order of events.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import threading
 import time
@@ -61,11 +62,16 @@ class Transaction:
 
     def insert(self, table: sa.Table, **values: Any) -> None:
         """Insert a row. Values travel as parameters, so the statement is compiled once."""
-        self.conn.execute(table.insert(), values)
+        self.conn.execute(_insert_into(table), values)
 
     def run(self, statement: Any, parameters: Any = None) -> int:
         """Execute a statement and return how many rows it touched."""
         return int(self.conn.execute(statement, parameters).rowcount)
+
+
+@functools.cache
+def _insert_into(table: sa.Table) -> sa.Insert:
+    return table.insert()
 
 
 class Database:

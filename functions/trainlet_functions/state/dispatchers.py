@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sqlalchemy as sa
+
 from trainlet.core.wire import DispatcherLease
 from trainlet_functions.state import schema
 from trainlet_functions.state.database import Transaction
 
 _TABLE = schema.dispatchers
+_RENEW = _TABLE.update().where(
+    (_TABLE.c.project == sa.bindparam("in_project")) & (_TABLE.c.id == sa.bindparam("this_id"))
+)
 
 
 def renew(tx: Transaction, project: str, lease: DispatcherLease) -> None:
     """Extend a dispatcher's lease, or create it."""
     expires_ns = tx.now_ns + round(lease.lease_s * 1e9)
-    where = (_TABLE.c.project == project) & (_TABLE.c.id == lease.id)
-    if not tx.run(_TABLE.update().where(where).values(expires_ns=expires_ns)):
-        tx.run(_TABLE.insert().values(project=project, id=lease.id, expires_ns=expires_ns))
+    if not tx.run(_RENEW, {"in_project": project, "this_id": lease.id, "expires_ns": expires_ns}):
+        tx.insert(_TABLE, project=project, id=lease.id, expires_ns=expires_ns)

@@ -32,12 +32,12 @@ def wake_up(tx: Transaction, task: sa.Row[Any], spec: FunctionSpec, epoch: int, 
         "project": task.project,
     }
     event_id = f"{task.key}.{epoch}.{number}"
-    tx.conn.execute(_TABLE.insert(), _row(tx, event_id, WAKE_UP, task, epoch, task.function, data))
+    tx.insert(_TABLE, **_row(tx, event_id, WAKE_UP, task, epoch, task.function, data))
 
 
 def lifecycle(tx: Transaction, task: sa.Row[Any], state: str, reason: str, epoch: int, version: int) -> None:
     """Tell that a task entered a state."""
-    tx.conn.execute(_TABLE.insert(), _lifecycle(tx, task, state, reason, epoch, version))
+    tx.insert(_TABLE, **_lifecycle(tx, task, state, reason, epoch, version))
 
 
 def lifecycle_all(tx: Transaction, tasks: list[sa.Row[Any]], state: str, reason: str, first_version: int) -> None:

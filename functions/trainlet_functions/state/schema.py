@@ -229,6 +229,7 @@ workers = Table(
     Column("function", Text, nullable=False),
     Column("url", Text),
     Column("busy", Boolean, nullable=False),
+    Column("silent", Boolean, nullable=False),
     Column("seen_ns", BigInteger, nullable=False),
     Index("workers_by_function", "project", "function", "busy"),
 )

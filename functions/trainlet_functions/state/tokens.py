@@ -63,7 +63,3 @@ def verify(tx: Transaction, token: str) -> Identity:
         raise AccessError("The token is unknown or expired. Get a new one, and set it as TRAINLET_TOKEN.")
     return Identity(row.project, frozenset(loads(row.scopes)), row.label)
 
-
-def revoke_label(tx: Transaction, label: str) -> None:
-    """Forget all tokens with this label."""
-    tx.run(schema.tokens.delete().where(schema.tokens.c.label == label))

@@ -113,11 +113,10 @@ def _finish_automatic_run(tx: Transaction, run_id: str) -> None:
     """End a run that nobody drives (a single function, a KFP run) when its last task is terminal."""
     if tx.conn.execute(_ANY_LIVE, {"of_run": run_id}).first() is not None:
         return
-    runs, tasks = schema.runs, schema.tasks
-    states = tx.conn.execute(sa.select(tasks.c.state).where(tasks.c.run_id == run_id).distinct()).scalars().all()
+    states = tx.conn.execute(_STATES, {"of_run": run_id}).scalars().all()
     state = next((bad for bad in ("failed", "canceled") if bad in states), "succeeded")
     ended = {"state": state, "reason": "all tasks ended", "finished_ns": tx.now_ns, "archive_due_ns": archive_due(tx)}
-    tx.run(runs.update().where(runs.c.id == run_id).values(ended))
+    tx.run(_END, {**ended, "this_run": run_id})
 
 
 def archive_due(tx: Transaction) -> int:
@@ -132,6 +131,8 @@ _COUNT = (
     .values(change_seq=_RUNS.c.change_seq + sa.bindparam("more", type_=sa.BigInteger))
     .returning(_RUNS.c.change_seq, _RUNS.c.automatic, _RUNS.c.state)
 )
+_END = _RUNS.update().where(_RUNS.c.id == sa.bindparam("this_run"))
+_STATES = sa.select(_TASKS.c.state).where(_TASKS.c.run_id == sa.bindparam("of_run")).distinct()
 _UPDATE_MANY = _TASKS.update().where(_TASKS.c.key == sa.bindparam("this_key"))
 _UPDATE = _UPDATE_MANY.returning(_TASKS)
 _LIVE = _TASKS.c.state.in_(("queued", "dispatched", "running"))

@@ -1,0 +1,109 @@
+"""The database itself: transactions, leaders, migrations, and what happens when it is broken."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from trainlet.core import errors
+from trainlet.core.clocks import ManualClock
+from trainlet_functions.state import schema, supervisor, tasks, tokens
+from trainlet_functions.state.database import Database
+
+
+def test_a_transaction_that_fails_leaves_nothing_behind(world):
+    with pytest.raises(RuntimeError), world.database.write() as tx:
+        tasks.create(tx, "default", "run.step", world.body())
+        raise RuntimeError("power cut")
+    with world.database.read() as tx:
+        for table in (schema.tasks, schema.runs, schema.outbox, schema.timeline):
+            assert tx.all(sa.select(table)) == []
+
+
+def test_a_waiting_reader_wakes_when_something_changed(world):
+    seen = world.database.change_count
+    writer = threading.Timer(0.05, lambda: world.create("run.step"))
+    writer.start()
+    assert world.database.wait_for_change(seen, 10) > seen
+    writer.join()
+
+
+def test_a_write_that_changes_nothing_wakes_nobody(tmp_path: Path):
+    database = Database(f"sqlite:///{tmp_path / 'state.db'}", ManualClock())
+    database.migrate()
+    seen = database.change_count
+    with database.write() as tx:
+        tx.all(sa.select(schema.tasks))
+    assert database.change_count == seen
+    database.close()
+
+
+def test_migrating_again_and_at_once_changes_nothing(database_url: str):
+    databases = [Database(database_url, ManualClock()) for _ in range(3)]
+    threads = [threading.Thread(target=database.migrate) for database in databases]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with databases[0].read() as tx:
+        assert tx.all(sa.select(schema.tasks)) == []
+        assert len(tx.all(sa.text("SELECT version_num FROM alembic_version"))) == 1
+    for database in databases:
+        database.close()
+
+
+def test_the_migrations_make_exactly_the_tables_of_the_code(world):
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    with world.database.read() as tx:
+        assert compare_metadata(MigrationContext.configure(tx.conn), schema.metadata) == []
+
+
+def test_only_one_of_several_replicas_acts_until_it_is_gone(world):
+    one, two = supervisor.Supervisor(world.database), supervisor.Supervisor(world.database)
+    assert (one.tick(), two.tick(), one.tick()) == (True, False, True)
+    world.clock.advance(supervisor.LEADER_S - 1)
+    assert (one.tick(), two.tick()) == (True, False)
+    world.clock.advance(supervisor.LEADER_S + 1)
+    assert (two.tick(), one.tick()) == (True, False)
+    world.do(supervisor.abdicate, two.name)
+    assert one.tick()
+
+
+def test_a_database_that_is_locked_says_so_and_changes_nothing(tmp_path: Path):
+    path = tmp_path / "state.db"
+    database = Database(f"sqlite:///{path}", ManualClock())
+    database.migrate()
+
+    @sa.event.listens_for(database.engine, "checkout")
+    def hurry(connection: sqlite3.Connection, *_: object) -> None:
+        connection.execute("PRAGMA busy_timeout=50")
+
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(errors.PlatformError, match=r"locked.*may be repeated"), database.write():
+        pass
+    other.execute("ROLLBACK")
+    other.close()
+    with database.write() as tx:
+        tokens.create(tx, "default", {"client"}, "test")
+    database.close()
+
+
+def test_a_token_is_stored_hashed_and_ends_when_it_expires(world):
+    token = world.do(tokens.create, "default", {"client"}, "laptop", expires_ns=world.clock.wall_ns() + 10**9)
+    with world.database.read() as tx:
+        assert token not in str(tx.all(sa.select(schema.tokens)))
+        who = tokens.verify(tx, token)
+    assert (who.project, who.label) == ("default", "laptop")
+    who.require("client")
+    with pytest.raises(errors.AccessError, match="lacks the scope"):
+        who.require("admin")
+    world.clock.advance(2)
+    with pytest.raises(errors.AccessError, match="unknown or expired"):
+        world.do(tokens.verify, token)
