@@ -6,6 +6,7 @@ the database, and a change there wakes whoever waits.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import logging
 import os
@@ -18,7 +19,7 @@ import sqlalchemy as sa
 
 from trainlet.client.stores import open_store
 from trainlet.core.clocks import SystemClock
-from trainlet.core.errors import TrainletError
+from trainlet.core.errors import AccessError, TrainletError
 from trainlet.core.protocols import EventSink, FunctionBackend, ObjectStore
 from trainlet.core.settings import Settings
 from trainlet_functions import devices as inventories
@@ -28,7 +29,7 @@ from trainlet_functions.pool import LocalPool
 from trainlet_functions.relay import LocalSink, Relay
 from trainlet_functions.signatures import Signer
 from trainlet_functions.state import admission, attempts, devices, schema, supervisor, tokens
-from trainlet_functions.state.database import Capacity, Database
+from trainlet_functions.state.database import Capacity, Database, Transaction
 from trainlet_functions.worker import spool
 
 _LOG = logging.getLogger(__name__)
@@ -68,8 +69,7 @@ class Platform:
             devices.register(tx, inventories.local_inventory().devices())
             tx.run(schema.workers.delete())
             going = supervisor.grace_after_restart(tx)
-            tokens.revoke_label(tx, "embedded client")
-            token = tokens.create(tx, self.settings.project, {"client"}, "embedded client")
+            token = self._client_token(tx)
         if going:
             _LOG.info(
                 "took up %d running attempts of an earlier platform; their workers have a lease time to report", going
@@ -89,6 +89,19 @@ class Platform:
             thread = threading.Thread(target=self._forever, args=(name, body), name=name, daemon=True)
             thread.start()
             self._threads.append(thread)
+        return token
+
+    def _client_token(self, tx: Transaction) -> str:
+        """Return the token of this home's clients; it stays over restarts, so that whoever waits can go on."""
+        path = self.settings.home / "client.token"
+        with contextlib.suppress(OSError, AccessError):
+            token = path.read_text()
+            tokens.verify(tx, token)
+            return token
+        token = tokens.create(tx, self.settings.project, {"client"}, "embedded client")
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(token)
         return token
 
     def touch(self) -> None:

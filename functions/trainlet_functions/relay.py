@@ -34,7 +34,7 @@ class LocalSink:
     def deliver(self, headers: Mapping[str, str], body: bytes, function: str) -> bool:
         """Offer the event to idle workers until one takes it; False when there is none."""
         table = schema.workers
-        idle = (table.c.function == function) & table.c.busy.is_(False) & table.c.url.is_not(None)
+        idle = (table.c.function == function) & table.c.busy.is_(False) & table.c.silent.is_(False) & table.c.url.is_not(None)
         with self._database.read() as tx:
             urls = [row.url for row in tx.all(sa.select(table.c.url).where(idle).order_by(table.c.seen_ns.desc()))]
         for url in urls:

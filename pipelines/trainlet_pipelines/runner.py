@@ -98,6 +98,7 @@ class Runner:
         self._nodes = {node.id: node for node in graph.nodes}
         self._events: queue.SimpleQueue[tuple[_Frame, str, Outcome]] = queue.SimpleQueue()
         self._errors: list[tuple[str, BaseException | None]] = []
+        self._stopped: list[BaseException] = []
         self._canceled = threading.Event()
         self._cancel_reason = ""
         self._check()
@@ -113,10 +114,10 @@ class Runner:
                 frame.status = status
                 self._walk(frame)
         failed = tuple(name for name, _ in self._errors)
-        if self._canceled.is_set():
-            return Result("canceled", {}, None, failed)
-        if self._errors:
+        if self._errors and not self._canceled.is_set():
             return Result("failed", {}, self._errors[0][1], failed)
+        if self._canceled.is_set() or self._stopped:
+            return Result("canceled", {}, self._stopped[0] if self._stopped else None, failed)
         try:
             outputs = {name: self._evaluate(value, root) for name, value in self._graph.outputs.items()}
         except TrainletError as error:
@@ -253,6 +254,8 @@ class Runner:
         if outcome.state == "failed":
             name = ".".join([part, *map(str, frame.index)])
             self._errors.append((name, outcome.error))
+        elif outcome.state == "canceled":
+            self._stopped.append(outcome.error or StepFailed(f"{part} was cancelled.", kind="canceled"))
 
     # -- looking up
 

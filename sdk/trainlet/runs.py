@@ -359,7 +359,9 @@ class Run:
                 error = wire.ErrorInfo(kind=kind, type=type(cause).__name__, message=first[:2000])
                 self._crash = cause
             failed = ", ".join(result.failed)
-            reason = f"failed at {failed}" if failed else "all tasks succeeded" if result.state == "succeeded" else ""
+            reason = f"failed at {failed}" if failed else "all tasks succeeded"
+            if result.state == "canceled":
+                reason = str(result.error or "cancelled").rstrip(".")
             body = wire.RunFinish(state=result.state, outputs=result.outputs, error=error, reason=reason)
             executor._patient(lambda client: client.finish_run(self.id, body))
         except BaseException as error:  # noqa: BLE001 - told to whoever waits

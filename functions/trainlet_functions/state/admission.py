@@ -117,7 +117,10 @@ def live(tx: Transaction) -> list[tuple[str, str, bool, int]]:
 
 
 def demand(tx: Transaction) -> dict[tuple[str, str], tuple[FunctionSpec, int]]:
-    """Return per function how many workers are wanted: running + dispatched tasks, and the spec of the newest."""
+    """Return per function how many workers are wanted: running + dispatched tasks, and the spec of the newest.
+
+    A worker that is not heard of any more takes no task, so it is wanted beside those that do.
+    """
     counts: dict[tuple[str, str], int] = {}
     for project, function, _gpu, count in live(tx):
         counts[project, function] = counts.get((project, function), 0) + count
@@ -129,7 +132,7 @@ def demand(tx: Transaction) -> dict[tuple[str, str], tuple[FunctionSpec, int]]:
     }
     for (project, function), count in counts.items():
         spec = functions.newest(tx, project, function)
-        wanted[project, function] = (spec, min(count, spec.max_workers))
+        wanted[project, function] = (spec, min(count, spec.max_workers) + silent.get((project, function), 0))
     return wanted
 
 

@@ -152,7 +152,7 @@ def _change(tx: Transaction, key: str, epoch: int, values: dict[str, Any]) -> No
 def note_worker(tx: Transaction, worker: WorkerIdentity, url: str | None, *, busy: bool) -> None:
     """Remember that a worker is there and where it takes events."""
     table = schema.workers
-    values: dict[str, Any] = {"seen_ns": tx.now_ns, "busy": busy, "function": worker.function}
+    values: dict[str, Any] = {"seen_ns": tx.now_ns, "busy": busy, "silent": False, "function": worker.function}
     if url is not None:
         values["url"] = url
     this = {"in_project": worker.project, "this_id": worker.worker}
@@ -257,6 +257,7 @@ def lost(tx: Transaction, key: str, epoch: int, reason: str) -> None:
     attempt = tx.conn.execute(_ATTEMPT, {"this_key": key, "this_epoch": epoch}).one()
     ref = AttemptRef(task, attempt)
     metering.close_stale(tx, key, epoch)
+    _silence(tx, task.project, attempt.worker)
     progressed = any(note["epoch"] == epoch for note in loads(task.checkpoints))
     losses = 1 if progressed else task.losses + 1
     if task.stop_code == "timeout":
@@ -281,6 +282,12 @@ def lost(tx: Transaction, key: str, epoch: int, reason: str) -> None:
         again = f"{reason}; trying again from the last checkpoint"
         transitions.move(tx, task, "queued", again, "supervisor", losses=losses, not_before_ns=tx.now_ns + pause_ns)
     admission.admit(tx)
+
+
+def _silence(tx: Transaction, project: str, worker: str) -> None:
+    """Count a worker out until it is heard of again: it gets no events and cannot take the task that it lost."""
+    table = schema.workers
+    tx.run(table.update().where((table.c.project == project) & (table.c.id == worker)).values(silent=True))
 
 
 def worker_gone(tx: Transaction, worker: str, reason: str, *, project: str | None = None) -> list[str]:
