@@ -25,12 +25,12 @@ class Held:
 
     def joined(self, other: Held) -> Held:
         """Return what both say together."""
-        closes = [close for close in (self.close_ns, other.close_ns) if close is not None]
-        return Held(
-            max(self.heartbeat_ns, other.heartbeat_ns),
-            min(closes) if closes else None,
-            max(self.phases, other.phases, key=lambda phases: (len(phases), phases)),
-        )
+        if self.close_ns is None or other.close_ns is None:
+            close_ns = other.close_ns if self.close_ns is None else self.close_ns
+        else:
+            close_ns = min(self.close_ns, other.close_ns)
+        mine, theirs = (len(self.phases), self.phases), (len(other.phases), other.phases)
+        return Held(max(self.heartbeat_ns, other.heartbeat_ns), close_ns, max(mine, theirs)[1])
 
     def closed(self, elapsed_ns: int) -> Held:
         """Return the same, ended after `elapsed_ns` at the latest."""
@@ -65,13 +65,30 @@ def header(event: LeaseEvent) -> dict[str, Any]:
     }
 
 
+def header_of(row: Any) -> dict[str, Any]:
+    """Return the same columns of a stored lease."""
+    return {
+        "lease": row.lease,
+        "run_id": row.run_id,
+        "task": row.task,
+        "epoch": row.epoch,
+        "function": row.function,
+        "device": row.device,
+        "sku": row.sku,
+        "virtual": row.virtual,
+        "share": row.share,
+        "anchor_ns": row.anchor_ns,
+    }
+
+
 def fault(event: LeaseEvent) -> str | None:
     """Say why an event cannot be metered at all, or None."""
     if not 0 <= event.anchor_ns < _MOST_NS or event.elapsed_ns >= _MOST_NS:
         return "its times are out of range"
-    if any(not 0 <= begin < _MOST_NS for _, begin in event.phases):
-        return "a phase begins out of range"
-    texts = (event.id, event.lease, event.function, event.device.uuid, event.device.sku)
-    if any("\0" in text or not text or len(text) > 512 for text in texts):
-        return "a name is empty, too long or holds a NUL"
+    for _, begin in event.phases:
+        if not 0 <= begin < _MOST_NS:
+            return "a phase begins out of range"
+    for text in (event.id, event.lease, event.function, event.device.uuid, event.device.sku):
+        if not text or len(text) > 512 or "\0" in text:
+            return "a name is empty, too long or holds a NUL"
     return None

@@ -19,10 +19,10 @@ from trainlet_functions.metering.tables import lease_closings, lease_events, lea
 from trainlet_functions.state.database import Transaction, dumps, loads
 
 _CHUNK = 500
+_THIS = (leases.c.project == sa.bindparam("of_project")) & (leases.c.lease == sa.bindparam("of_lease"))
+_BEAT = leases.update().where(_THIS).values(heartbeat_ns=sa.bindparam("beat_ns"))
 _UPDATE = (
-    leases.update()
-    .where((leases.c.project == sa.bindparam("of_project")) & (leases.c.lease == sa.bindparam("of_lease")))
-    .values({name: sa.bindparam(name) for name in ("heartbeat_ns", "close_ns", "phases")})
+    leases.update().where(_THIS).values({name: sa.bindparam(name) for name in ("heartbeat_ns", "close_ns", "phases")})
 )
 
 
@@ -56,16 +56,16 @@ def ingest(tx: Transaction, project: str, events: Iterable[LeaseEvent]) -> int:
         bodies[event.id] = body
         fresh.append(event)
     stored = _stored(tx, project, {event.lease for event in fresh})
-    headers = {lease: dict(row._mapping) for lease, row in stored.items()}
+    headers = {lease: fold.header_of(row) for lease, row in stored.items()}
     counted: list[LeaseEvent] = []
     for event in fresh:
         said = fold.header(event)
         before_header = headers.setdefault(event.lease, said)
-        wrong = [name for name, value in said.items() if before_header[name] != value]
-        if wrong:
-            _refuse(tx, project, event.id, f"its {wrong[0]} contradicts its lease", bodies[event.id])
-        else:
+        if before_header == said:
             counted.append(event)
+        else:
+            wrong = next(name for name, value in said.items() if before_header[name] != value)
+            _refuse(tx, project, event.id, f"its {wrong} contradicts its lease", bodies[event.id])
     if counted:
         tx.conn.execute(
             lease_events.insert(),
@@ -172,15 +172,23 @@ def _apply(tx: Transaction, project: str, events: list[LeaseEvent], stored: dict
     first: dict[str, LeaseEvent] = {}
     for event in events:
         said = fold.said_by(event)
-        before = held.get(event.lease)
-        held[event.lease] = said if before is None else before.joined(said)
+        known = held.get(event.lease)
+        held[event.lease] = said if known is None else known.joined(said)
         first.setdefault(event.lease, event)
+    beats: list[dict[str, Any]] = []
     changed: list[dict[str, Any]] = []
     for lease, row in stored.items():
-        before, after = _held(row), _held(row).joined(held[lease])
-        if after != before:
+        if lease not in held:
+            continue
+        before = _held(row)
+        after = before.joined(held[lease])
+        if (after.close_ns, after.phases) == (before.close_ns, before.phases):
+            beats.append({"of_project": project, "of_lease": lease, "beat_ns": after.heartbeat_ns})
+        else:
             columns = {"heartbeat_ns": after.heartbeat_ns, "close_ns": after.close_ns, "phases": dumps(after.phases)}
             changed.append({"of_project": project, "of_lease": lease, **columns})
+    if beats:
+        tx.conn.execute(_BEAT, beats)
     if changed:
         tx.conn.execute(_UPDATE, changed)
     new = [event for lease, event in first.items() if lease not in stored]

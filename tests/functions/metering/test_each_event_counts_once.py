@@ -86,3 +86,11 @@ def test_ten_thousand_events_fit_one_call(database: Database, event: Make) -> No
         assert metering.ingest(tx, "default", many) == 10_000
         assert metering.ingest(tx, "default", many) == 0
     assert seconds(database) == 9_999
+
+
+def test_a_contradiction_does_not_hold_up_other_leases(database: Database, event: Make) -> None:
+    with database.write() as tx:
+        metering.ingest(tx, "default", [event("open", 0, seq=0), event("open", 0, seq=0, index=1)])
+        wrong = event("heartbeat", 9, seq=1, anchor_ns=1)
+        assert metering.ingest(tx, "default", [wrong, event("heartbeat", 9, seq=1, index=1)]) == 1
+    assert seconds(database) == 9
