@@ -175,6 +175,8 @@ class LocalPool:
             "TRAINLET_WORKER_DIR": str(folder),
             "TRAINLET_PLATFORM_FILE": str(self._home / "platform.json"),
         }
+        if spec.packages_lock is None:
+            environment["TRAINLET_PRELOAD"] = ",".join(spec.imports)
         with (folder / "worker.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "trainlet_functions.worker"],

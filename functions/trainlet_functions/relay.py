@@ -29,12 +29,18 @@ class LocalSink:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._http = httpx.Client(timeout=2.0, trust_env=False)
+        self._http = httpx.Client(timeout=2.0, trust_env=False, verify=False)  # noqa: S501 - plain HTTP on loopback
 
-    def deliver(self, headers: Mapping[str, str], body: bytes, function: str) -> bool:
+    def deliver(self, headers: Mapping[str, str], body: bytes, project: str, function: str) -> bool:
         """Offer the event to idle workers until one takes it; False when there is none."""
         table = schema.workers
-        idle = (table.c.function == function) & table.c.busy.is_(False) & table.c.silent.is_(False) & table.c.url.is_not(None)
+        idle = (
+            (table.c.project == project)
+            & (table.c.function == function)
+            & table.c.busy.is_(False)
+            & table.c.silent.is_(False)
+            & table.c.url.is_not(None)
+        )
         with self._database.read() as tx:
             urls = [row.url for row in tx.all(sa.select(table.c.url).where(idle).order_by(table.c.seen_ns.desc()))]
         for url in urls:
@@ -77,7 +83,7 @@ class Relay:
         headers, body = self.event(row)
         error = "no idle worker yet"
         try:
-            taken = self._sink.deliver(headers, body, row.function)
+            taken = self._sink.deliver(headers, body, row.project, row.function)
         except Exception as failure:  # noqa: BLE001 - a sink may fail in any way; the row stays and is tried again
             taken, error = False, f"{type(failure).__name__}: {failure}"
             _LOG.warning("event %s was not delivered: %s", row.event_id, error)

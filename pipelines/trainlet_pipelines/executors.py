@@ -229,13 +229,14 @@ class Remote:
 
     def __init__(
         self,
+        client: Client,
         connect: Callable[[], Client],
         run_id: str,
         dispatcher: wire.DispatcherLease,
         on_change: Callable[[wire.TaskView], None] = lambda task: None,
     ) -> None:
         self._connect = connect
-        self._client = connect()
+        self._client = client
         self._run_id = run_id
         self._dispatcher = dispatcher
         self._on_change = on_change

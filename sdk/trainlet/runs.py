@@ -7,6 +7,7 @@ the graph in this process; `get` finds a run again, also from another process, w
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import secrets
 import threading
@@ -47,7 +48,7 @@ def start(
     labels: Mapping[str, str] | None = None,
 ) -> Run:
     """Register what the graph needs, create the run, and drive it from a thread of this process."""
-    session = _Session(Settings.from_environment())
+    session = _session(Settings.from_environment())
     session.register(steps)
     encoded = {
         name: codecs.encode(value, session.store, name=name) for name, value in {**graph.parameters, **params}.items()
@@ -111,7 +112,7 @@ def _local(step: Step[Any, Any]) -> Any:
 
 def get(run_id: str) -> Run:
     """Return a run by its id, from any process; raises NotFoundError with the newest ids when there is none."""
-    session = _Session(Settings.from_environment())
+    session = _session(Settings.from_environment())
     try:
         session.client.get_run(run_id)
     except NotFoundError as error:
@@ -122,8 +123,22 @@ def get(run_id: str) -> Run:
 
 def list(limit: int = 20) -> Any:
     """Return the newest runs."""
-    session = _Session(Settings.from_environment())
+    session = _session(Settings.from_environment())
     return [Run(view.id, session) for view in session.client.list_runs(limit)]
+
+
+def _session(settings: Settings) -> _Session:
+    """Return this process's connection to a platform: the one from before while it answers."""
+    session = _known_session(settings)
+    if not session.alive():
+        _known_session.cache_clear()
+        session = _known_session(settings)
+    return session
+
+
+@functools.lru_cache(maxsize=4)
+def _known_session(settings: Settings) -> _Session:
+    return _Session(settings)
 
 
 class _Session:
@@ -133,9 +148,18 @@ class _Session:
         from trainlet.client.stores import open_store
 
         self.settings = settings
-        self.client = self.connect()
+        self.client: Client = self.connect()
         self.info = self.client.get_info()
         self.store: ObjectStore = open_store(self.info.store_url)
+        self._registered: set[str] = set()
+
+    def alive(self) -> bool:
+        """Say whether the platform of this connection still answers."""
+        try:
+            self.client.ping()
+        except PlatformError:
+            return False
+        return True
 
     def connect(self) -> Client:
         """Return a client, of an embedded platform that is started again if need be."""
@@ -155,7 +179,10 @@ class _Session:
         from trainlet.core import bundles
 
         for step in steps.values():
-            bundle, spec = step.bundle(), step.spec()
+            spec = step.spec()
+            if spec.digest() in self._registered:
+                continue
+            bundle = step.bundle()
             if bundle.digest != spec.bundle:
                 raise ConflictError(f"The source of {step.name} changed while it was being submitted. Submit it again.")
             key = bundles.bundle_key(bundle.digest)
@@ -166,6 +193,7 @@ class _Session:
                 for sentence in versions.differences(bundle.imports, bundle.versions, spec.python, self.info):
                     _warn(f"{step.name}: {sentence}")
             self.client.put_function(spec)
+            self._registered.add(spec.digest())
 
 
 def _warn(text: str) -> None:
@@ -338,7 +366,7 @@ class Run:
             if self.on_change is not None:
                 self.on_change(task)
 
-        executor = executors.Remote(self._session.connect, self.id, lease, tell)
+        executor = executors.Remote(self._session.client, self._session.connect, self.id, lease, tell)
         space = values.EncodedSpace(self._session.store, self._workdir)
         self._executor = executor
         self._crash = None

@@ -128,7 +128,8 @@ def demand(tx: Transaction) -> dict[tuple[str, str], tuple[FunctionSpec, int]]:
     table = schema.workers
     grouped = sa.select(table.c.project, table.c.function, sa.func.count().label("number")).where(table.c.silent)
     silent = {
-        (row.project, row.function): int(row.number) for row in tx.all(grouped.group_by(table.c.project, table.c.function))
+        (row.project, row.function): int(row.number)
+        for row in tx.all(grouped.group_by(table.c.project, table.c.function))
     }
     for (project, function), count in counts.items():
         spec = functions.newest(tx, project, function)

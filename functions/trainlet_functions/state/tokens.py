@@ -62,4 +62,3 @@ def verify(tx: Transaction, token: str) -> Identity:
     if row is None or (row.expires_ns is not None and row.expires_ns <= tx.now_ns):
         raise AccessError("The token is unknown or expired. Get a new one, and set it as TRAINLET_TOKEN.")
     return Identity(row.project, frozenset(loads(row.scopes)), row.label)
-

@@ -11,6 +11,7 @@ from trainlet.core.protocols import WorkerHost
 from trainlet_functions import processes
 from trainlet_functions.hosts import LocalProcessHost
 from trainlet_functions.worker.loop import Worker
+from trainlet_functions.worker.nurseries import Nursery
 from trainlet_functions.worker.server import serve
 from trainlet_functions.worker.settings import WorkerSettings
 
@@ -24,6 +25,10 @@ def main() -> int:
         return 2
     settings.folder.mkdir(parents=True, exist_ok=True)
     processes.adopt_orphans()
+    nursery = None
+    if settings.preload is not None:
+        # Importing what the steps import takes longest: it begins before anything else.
+        nursery = Nursery.of_worker(settings.worker, sys.executable, settings.preload)
     in_pod = "K_SERVICE" in os.environ
     host: WorkerHost = LocalProcessHost()
     server = serve(
@@ -35,7 +40,7 @@ def main() -> int:
         function=settings.function,
     )
     port = server.server_address[1]
-    worker = Worker(settings, host, f"http://127.0.0.1:{port}/")
+    worker = Worker(settings, host, f"http://127.0.0.1:{port}/", nursery)
     _Later.worker = worker
     host.watch(worker.drain)
     threading.Thread(target=server.serve_forever, name="http", daemon=True).start()

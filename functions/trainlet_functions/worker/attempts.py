@@ -36,10 +36,9 @@ from trainlet_functions.child.orders import Order
 from trainlet_functions.worker import output as outputs
 from trainlet_functions.worker.api import Api
 from trainlet_functions.worker.meter import Meter
-from trainlet_functions.worker.nurseries import Child, Nursery
+from trainlet_functions.worker.nurseries import MARK, Child, Nursery
 from trainlet_functions.worker.settings import WorkerSettings
 
-MARK = "TRAINLET_WORKER_ID"
 LOG_FLUSH_S = 60.0
 FINISH_S = 60.0
 ORPHAN_FINISH_S = 5.0
@@ -158,9 +157,8 @@ class Attempt:
             nursery.close()
             nursery = None
         if nursery is None:
-            base = {name: value for name, value in os.environ.items() if not name.startswith("TRAINLET_")}
-            nursery = Nursery(python, spec.imports, {**base, MARK: self._settings.worker, "PYTHONUNBUFFERED": "1"})
-            nursery.wait_ready()
+            nursery = Nursery.of_worker(self._settings.worker, python, spec.imports)
+        nursery.wait_ready()
         return nursery
 
     def _environment(self) -> dict[str, str]:

@@ -24,7 +24,7 @@ from trainlet_functions.worker.settings import WorkerSettings
 class Worker:
     """Serves one function. `run` is for the main thread; `wake` comes from the HTTP server, `drain` from the host."""
 
-    def __init__(self, settings: WorkerSettings, host: WorkerHost, url: str) -> None:
+    def __init__(self, settings: WorkerSettings, host: WorkerHost, url: str, nursery: Nursery | None = None) -> None:
         self._settings = settings
         self._host = host
         self._url = url
@@ -36,7 +36,7 @@ class Worker:
         self._attempt: Attempt | None = None
         self._lock = threading.Lock()
         self._woken = threading.Event()
-        self._nursery: Nursery | None = None
+        self._nursery = nursery
 
     def ready(self) -> bool:
         """Say whether the worker takes work; a busy one is ready too, or Knative would take it out of service."""

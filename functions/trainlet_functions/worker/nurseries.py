@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from trainlet.core.errors import PlatformError
 from trainlet_functions.child.orders import Order
 
+MARK = "TRAINLET_WORKER_ID"
 READY_S = 120.0  # importing torch from a cold disk
 
 
@@ -51,6 +52,7 @@ class Nursery:
                 start_new_session=True,
             )
         self.pid = self._process.pid
+        self._ready = False
         self._channel = ours
         self._answers: queue.SimpleQueue[dict[str, int]] = queue.SimpleQueue()
         self._children: dict[int, Child] = {}
@@ -64,7 +66,9 @@ class Nursery:
 
     def wait_ready(self) -> None:
         """Wait until everything is imported; raises PlatformError when the process dies before."""
-        self._answer("ready", READY_S)
+        if not self._ready:
+            self._answer("ready", READY_S)
+            self._ready = True
 
     def start(self, order: Order) -> Child:
         """Fork a child for an order."""
@@ -89,6 +93,12 @@ class Nursery:
             if pid in self._early:
                 self._ended(child, self._early.pop(pid))
         return child
+
+    @classmethod
+    def of_worker(cls, worker: str, python: str, imports: tuple[str, ...]) -> Nursery:
+        """Start the warm process of a worker, marked as its own and without what only the worker may know."""
+        base = {name: value for name, value in os.environ.items() if not name.startswith("TRAINLET_")}
+        return cls(python, imports, {**base, MARK: worker, "PYTHONUNBUFFERED": "1"})
 
     def close(self) -> None:
         """End the process."""

@@ -50,7 +50,7 @@ def find(home: Path) -> Client | None:
     except (OSError, ValueError, KeyError):
         return None
     try:
-        client._send("GET", "/healthz", retry_s=0)
+        client.ping()
     except ApiUnreachable:
         client.close()
         return None

@@ -71,7 +71,7 @@ class ObjectStore(Protocol):
 class EventSink(Protocol):
     """Where the outbox delivers CloudEvents: straight to a local worker, or to a Knative broker."""
 
-    def deliver(self, headers: Mapping[str, str], body: bytes, function: str) -> bool:
+    def deliver(self, headers: Mapping[str, str], body: bytes, project: str, function: str) -> bool:
         """Send one event in binary mode. True: acknowledged with 2xx; False or an exception: try again later."""
         ...
 
