@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from trainlet import bundles
+from trainlet.bundles import locks
+from trainlet.core.errors import UserError
+from trainlet_functions import environments
+
+
+def make_wheel(folder: Path, version: str) -> None:
+    """Write a wheel with one module that says its version."""
+    folder.mkdir(exist_ok=True)
+    info = f"tinything-{version}.dist-info"
+    files = {
+        "tinything.py": f"VERSION = {version!r}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: tinything\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
+    with zipfile.ZipFile(folder / f"tinything-{version}-py3-none-any.whl", "w") as archive:
+        for name, text in {**files, f"{info}/RECORD": record}.items():
+            archive.writestr(name, text)
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Offer two versions of a tiny package, and nothing from any network."""
+    folder = tmp_path / "wheels"
+    make_wheel(folder, "1.0")
+    make_wheel(folder, "2.0")
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    monkeypatch.setenv("UV_FIND_LINKS", str(folder))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
+    locks._lock.cache_clear()
+    return folder
+
+
+def say(python: Path, expression: str) -> str:
+    code = f"import tinything, trainlet, numpy; print({expression})"
+    return subprocess.run(
+        [str(python), "-c", code], capture_output=True, text=True, check=True, timeout=60
+    ).stdout.strip()
+
+
+@pytest.mark.usefixtures("wheels")
+def test_the_lock_has_hashes_and_is_part_of_the_bundle() -> None:
+    plain = bundles.build(make_wheel)
+    locked = bundles.build(make_wheel, packages=("tinything==1.0",))
+    assert locked.lock is not None and "tinything==1.0" in locked.lock and "--hash=sha256:" in locked.lock
+    assert locked.files["requirements.lock"] == locked.lock
+    assert plain.lock is None and plain.lock_sha256 is None and plain.digest != locked.digest
+    assert bundles.build(make_wheel, packages=("tinything==2.0",)).digest != locked.digest
+
+
+@pytest.mark.usefixtures("wheels")
+def test_a_requirements_file_is_locked_as_the_same_list_is(tmp_path: Path) -> None:
+    path = tmp_path / "requirements.txt"
+    path.write_text("tinything==1.0\n")
+    assert locks.lock(path) == locks.lock(("tinything==1.0",))
+
+
+@pytest.mark.usefixtures("wheels")
+def test_an_edited_requirements_file_is_locked_again(tmp_path: Path) -> None:
+    path = tmp_path / "requirements.txt"
+    path.write_text("tinything==1.0\n")
+    before = locks.lock(path)
+    path.write_text("tinything==2.0\n")
+    assert "tinything==2.0" in locks.lock(path) != before
+
+
+@pytest.mark.usefixtures("wheels")
+def test_packages_that_do_not_exist_are_an_error_with_the_words_of_the_resolver() -> None:
+    with pytest.raises(UserError, match=r"(?s)could not be locked.*tinything"):
+        locks.lock(("tinything==9.9",))
+
+
+def test_a_missing_requirements_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        locks.lock(tmp_path / "none.txt")
+
+
+@pytest.mark.usefixtures("wheels")
+def test_the_environment_has_the_locked_package_and_the_workers_own(tmp_path: Path) -> None:
+    python = environments.install(tmp_path / "home", locks.lock(("tinything==1.0",)))
+    assert say(python, "tinything.VERSION") == "1.0"
+    assert str(tmp_path / "home") in say(python, "tinything.__file__")
+
+
+@pytest.mark.usefixtures("wheels")
+def test_each_lock_has_its_own_environment_and_is_installed_once(tmp_path: Path) -> None:
+    first, second = locks.lock(("tinything==1.0",)), locks.lock(("tinything==2.0",))
+    python = environments.install(tmp_path, first)
+    stamp = (python.parents[1] / ".complete").stat().st_mtime_ns
+    assert environments.install(tmp_path, second) != python
+    assert environments.install(tmp_path, first) == python
+    assert (python.parents[1] / ".complete").stat().st_mtime_ns == stamp
+
+
+@pytest.mark.usefixtures("wheels")
+def test_a_half_made_environment_is_made_again(tmp_path: Path) -> None:
+    lock = locks.lock(("tinything==1.0",))
+    python = environments.install(tmp_path, lock)
+    (python.parents[1] / ".complete").unlink()
+    next(python.parents[1].rglob("tinything.py")).unlink()
+    assert say(environments.install(tmp_path, lock), "tinything.VERSION") == "1.0"
+
+
+def test_a_wheel_with_another_hash_is_refused(tmp_path: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = locks.lock(("tinything==1.0",))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache of another machine"))
+    found = wheels / "tinything-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(found, "a") as archive:
+        archive.writestr("added.py", "")
+    with pytest.raises(UserError, match="could not be installed"):
+        environments.install(tmp_path, lock)
+    assert not list((tmp_path / "environments").rglob(".complete"))
+
+
+@pytest.mark.usefixtures("wheels")
+def test_processes_that_need_the_same_environment_at_once_all_get_it(tmp_path: Path) -> None:
+    lock = tmp_path / "lock.txt"
+    lock.write_text(locks.lock(("tinything==1.0",)))
+    code = (
+        "import pathlib, sys; from trainlet_functions import environments as e; "
+        "print(e.install(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]).read_text()))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "home"), str(lock)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    said = {process.communicate(timeout=100)[0].strip() for process in running}
+    assert [process.returncode for process in running] == [0, 0, 0] and len(said) == 1
+    assert say(Path(said.pop()), "tinything.VERSION") == "1.0"
