@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -67,10 +68,8 @@ class Home:
         """End everything of this home."""
         pid = self.platform_pid()
         if pid is not None:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         processes.kill_marked("TRAINLET_HOME", str(self.path))
         for process in psutil.process_iter(["cmdline"]):
             if str(self.path) in (process.info["cmdline"] or []):

@@ -89,7 +89,7 @@ def test_a_failed_attempt_is_retried_as_often_as_asked(shared: Any, faulty: Any)
 
 
 def test_a_timeout_ends_the_attempt_and_says_so(shared: Any, faulty: Any) -> None:
-    with pytest.raises(tl.StepFailed, match="longer than timeout=0.5 s") as caught:
+    with pytest.raises(tl.StepFailed, match=r"longer than timeout=0\.5 s") as caught:
         faulty.too_slow.remote()
     assert caught.value.kind == "timeout"
 

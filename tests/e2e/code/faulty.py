@@ -60,7 +60,7 @@ def killed() -> None:
 class Unpicklable(Exception):
     def __init__(self) -> None:
         super().__init__("cannot be pickled")
-        self.lock = open(os.devnull)  # noqa: SIM115
+        self.lock = open(os.devnull)
 
     def __reduce__(self):
         raise TypeError("no")

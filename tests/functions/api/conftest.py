@@ -1,0 +1,118 @@
+"""The application on a real database and store, without processes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from trainlet.client.stores import DirectoryStore
+from trainlet.core import bundles
+from trainlet.core.models import canonical_json
+from trainlet.core.settings import Settings
+from trainlet.core.specs import Entry, FunctionSpec
+from trainlet.core.wire import Device
+from trainlet_functions.api.app import create_app
+from trainlet_functions.state import devices, tokens
+from trainlet_functions.state.database import Database
+
+
+class Backend:
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.applied: list[str] = []
+        self.pins: list[tuple[str, bool]] = []
+
+    def apply(self, project: str, spec: FunctionSpec) -> None:
+        self.applied.append(spec.name)
+
+    def demand(self, project: str, spec: FunctionSpec, workers: int) -> None: ...
+
+    def pin(self, worker: str, busy: bool) -> None:
+        self.pins.append((worker, busy))
+
+    def close(self) -> None: ...
+
+
+class Stand:
+    """What the application needs of a platform."""
+
+    def __init__(self, home: Path) -> None:
+        self.settings = Settings(home=home)
+        self.database = Database(f"sqlite:///{home / 'state.db'}")
+        self.database.migrate()
+        self.store = DirectoryStore(home / "store")
+        self.backend = Backend()
+        self.closing = threading.Event()
+        self.embedded = True
+        with self.database.write() as tx:
+            devices.register(tx, [Device(uuid=f"virtual-{n}", sku="any", virtual=True) for n in range(4)])
+
+    def touch(self) -> None: ...
+
+    def packages(self) -> dict[str, str]:
+        return {"numpy": "2.0.0"}
+
+    def token(self, *scopes: str, project: str = "p") -> str:
+        with self.database.write() as tx:
+            return tokens.create(tx, project, set(scopes), "test")
+
+    def bundle(self, text: str = "def f(): pass\n") -> str:
+        manifest = bundles.BundleManifest(entry=Entry(module="m", qualname="f"))
+        files = {"m.py": text.encode(), bundles.MANIFEST: canonical_json(manifest.model_dump(mode="json"))}
+        digest, data = bundles.pack(files)
+        self.store.create(bundles.bundle_key(digest), data)
+        return digest
+
+
+class Caller:
+    """Calls the API as one identity."""
+
+    def __init__(self, http: FlaskClient, token: str | None) -> None:
+        self._http = http
+        self.headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+    def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self._http.open(path, method=method, json=body, headers={**self.headers, **named})
+
+
+@pytest.fixture
+def stand(tmp_path: Path) -> Iterator[Stand]:
+    stand = Stand(tmp_path)
+    yield stand
+    stand.database.close()
+
+
+@pytest.fixture
+def http(stand: Stand) -> FlaskClient:
+    return create_app(stand).test_client()  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def person(stand: Stand, http: FlaskClient) -> Caller:
+    return Caller(http, stand.token("client"))
+
+
+@pytest.fixture
+def worker(stand: Stand, http: FlaskClient) -> Caller:
+    return Caller(http, stand.token("worker:f"))
+
+
+@pytest.fixture
+def function(stand: Stand, person: Caller) -> FunctionSpec:
+    spec = FunctionSpec(name="f", bundle=stand.bundle(), entry=Entry(module="m", qualname="f"))
+    assert person("PUT", "/v1/functions/f", spec.model_dump(mode="json")).status_code == 200
+    return spec
+
+
+@pytest.fixture
+def task(person: Caller, function: FunctionSpec) -> str:
+    body = {"run_id": "r", "node": "f", "function": "f", "digest": function.digest(), "args": {"x": 1}}
+    assert person("PUT", "/v1/tasks/r.f", body).status_code == 201
+    return "r.f"

@@ -1,0 +1,146 @@
+"""What a worker lets in: signed wake-ups of its own function, and nothing else."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainlet.core import envelopes
+from trainlet_functions.signatures import Signer
+from trainlet_functions.worker import server
+
+DATA = {"task": "r.f", "epoch": 1, "function": "f", "digest": "0" * 64, "bundle": "1" * 64, "project": "p"}
+
+
+def event(signer: Signer, data: dict[str, Any] = DATA, **changes: str) -> tuple[dict[str, str], bytes]:
+    body = json.dumps(data, separators=(",", ":")).encode()
+    signed = envelopes.signed_bytes(envelopes.WAKE_UP, "/projects/p", "r.f.1.1", "r.f", body)
+    headers = {
+        "ce-specversion": "1.0",
+        "ce-type": envelopes.WAKE_UP,
+        "ce-source": "/projects/p",
+        "ce-id": "r.f.1.1",
+        "ce-subject": "r.f",
+        "ce-trainletsig": signer.sign(signed),
+        "content-type": "application/json",
+    }
+    return {**headers, **{name.replace("_", "-"): value for name, value in changes.items()}}, body
+
+
+@pytest.fixture
+def signer(tmp_path: Path) -> Signer:
+    return Signer.load(tmp_path / "key")
+
+
+def check(signer: Signer, headers: dict[str, str], body: bytes) -> tuple[str, int]:
+    return server.check(headers, body, public_key=signer.public_key, project="p", function="f")
+
+
+def refused(signer: Signer, headers: dict[str, str], body: bytes) -> int:
+    with pytest.raises(server.Refused) as caught:
+        check(signer, headers, body)
+    return caught.value.status
+
+
+def test_a_signed_wake_up_is_taken(signer: Signer) -> None:
+    assert check(signer, *event(signer)) == ("r.f", 1)
+
+
+def test_a_structured_wake_up_is_taken(signer: Signer) -> None:
+    headers, _ = event(signer)
+    whole = {name.removeprefix("ce-"): value for name, value in headers.items() if name.startswith("ce-")}
+    body = json.dumps({**whole, "datacontenttype": "application/json", "data": DATA}).encode()
+    assert check(signer, {"content-type": "application/cloudevents+json"}, body) == ("r.f", 1)
+
+
+def test_S1_an_unsigned_event_is_refused(signer: Signer) -> None:
+    headers, body = event(signer)
+    del headers["ce-trainletsig"]
+    assert refused(signer, headers, body) == 401
+
+
+def test_S1_an_event_that_another_signed_is_refused(signer: Signer, tmp_path: Path) -> None:
+    assert refused(signer, *event(Signer.load(tmp_path / "foreign"))) == 403
+
+
+@pytest.mark.parametrize("field", ["task", "epoch", "bundle"])
+def test_S1_a_changed_event_is_refused(signer: Signer, field: str) -> None:
+    headers, _ = event(signer)
+    assert refused(signer, headers, json.dumps({**DATA, field: 2}, separators=(",", ":")).encode()) == 403
+
+
+def test_S1_an_event_for_another_function_is_refused(signer: Signer) -> None:
+    assert refused(signer, *event(signer, {**DATA, "function": "g"})) == 403
+
+
+def test_what_is_no_event_is_refused(signer: Signer) -> None:
+    assert refused(signer, {"content-type": "application/json"}, b"{}") == 400
+
+
+class Woken:
+    """A worker that answers as it is told."""
+
+    def __init__(self) -> None:
+        self.status = 202
+        self.calls: list[tuple[str, int]] = []
+
+    def wake(self, task: str, epoch: int) -> int:
+        self.calls.append((task, epoch))
+        return self.status
+
+    def ready(self) -> bool:
+        return self.status != 503
+
+
+@pytest.fixture
+def door(signer: Signer) -> Iterator[tuple[Woken, http.client.HTTPConnection]]:
+    worker = Woken()
+    listening = server.serve(worker, host="127.0.0.1", port=0, public_key=signer.public_key, project="p", function="f")
+    thread = threading.Thread(target=listening.serve_forever)
+    thread.start()
+    connection = http.client.HTTPConnection("127.0.0.1", listening.server_address[1])
+    yield worker, connection
+    connection.close()
+    listening.shutdown()
+    thread.join()
+    listening.server_close()
+
+
+def ask(
+    connection: http.client.HTTPConnection, method: str, path: str, body: bytes = b"", **headers: str
+) -> tuple[int, bytes]:
+    connection.request(method, path, body, headers)
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+@pytest.mark.parametrize("status", [202, 503])
+def test_the_answer_to_an_event_has_an_empty_body(door: Any, signer: Signer, status: int) -> None:
+    worker, connection = door
+    worker.status = status
+    headers, body = event(signer)
+    assert ask(connection, "POST", "/", body, **headers) == (status, b"")
+    assert worker.calls == [("r.f", 1)]
+
+
+def test_health_follows_the_worker(door: Any) -> None:
+    worker, connection = door
+    assert ask(connection, "GET", "/health/liveness")[0] == 200
+    assert ask(connection, "GET", "/health/readiness")[0] == 200
+    worker.status = 503
+    assert ask(connection, "GET", "/health/readiness")[0] == 503
+
+
+def test_a_body_of_more_than_a_mebibyte_is_refused(door: Any) -> None:
+    worker, connection = door
+    connection.putrequest("POST", "/")
+    connection.putheader("Content-Length", str(2 * 1024 * 1024))
+    connection.endheaders()
+    assert connection.getresponse().status == 413
+    assert worker.calls == []
