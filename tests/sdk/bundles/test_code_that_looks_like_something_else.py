@@ -70,10 +70,10 @@ CASES = {
 }
 
 KNOWN = {
-    "a local variable with the name of a global that cannot travel": "every name in the code counts as a global, the function's own names too",
-    "a parameter with the name of a global that cannot travel": "every name in the code counts as a global, the function's own names too",
-    "a loop variable of a comprehension": "every name in the code counts as a global, the function's own names too",
-    "a keyword and an attribute with the name of a global": "every name in the code counts as a global, the function's own names too",
+    "a local variable with the name of a global that cannot travel": "names of its own count as globals",
+    "a parameter with the name of a global that cannot travel": "names of its own count as globals",
+    "a loop variable of a comprehension": "names of its own count as globals",
+    "a keyword and an attribute with the name of a global": "names of its own count as globals",
     "a submodule that is imported by its dotted name": "only the top package is imported again",
     "an enum of the script": "members of the script's own enums are not written",
     "an import inside of the function": "imports in a body are not followed to local modules",
