@@ -30,9 +30,9 @@ class BrokerSink:
         self._url = url
         self._http = http or httpx.Client(timeout=timeout_s, trust_env=False)
 
-    def deliver(self, headers: Mapping[str, str], body: bytes, function: str) -> bool:
+    def deliver(self, headers: Mapping[str, str], body: bytes, project: str, function: str) -> bool:
         """Send one event. True: the broker has it; False: it is busy; PlatformError: it refused, or was not reached."""
-        url = self._url.format(project=headers["ce-source"].rpartition("/")[2])
+        url = self._url.format(project=project)
         try:
             response = self._http.post(url, content=body, headers={**headers, f"ce-{FUNCTION_EXTENSION}": function})
         except httpx.TransportError as error:

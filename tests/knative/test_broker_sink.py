@@ -26,7 +26,7 @@ def sink(status: int, seen: list[httpx.Request]) -> BrokerSink:
 
 def test_it_posts_a_binary_event_that_the_trigger_can_filter() -> None:
     seen: list[httpx.Request] = []
-    assert sink(202, seen).deliver(HEADERS, b'{"task":"t"}', "digits-train")
+    assert sink(202, seen).deliver(HEADERS, b'{"task":"t"}', "vision", "digits-train")
     (request,) = seen
     assert (request.method, str(request.url)) == ("POST", "http://broker/vision/default")
     assert request.content == b'{"task":"t"}'
@@ -37,7 +37,7 @@ def test_it_posts_a_binary_event_that_the_trigger_can_filter() -> None:
 
 @pytest.mark.parametrize("status", [408, 409, 429, 503])
 def test_a_busy_broker_is_tried_again(status: int) -> None:
-    assert sink(status, []).deliver(HEADERS, b"{}", "f") is False
+    assert sink(status, []).deliver(HEADERS, b"{}", "p", "f") is False
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_busy_broker_is_tried_again(status: int) -> None:
 )
 def test_a_refusal_says_what_to_do(status: int, hint: str) -> None:
     with pytest.raises(PlatformError, match=f"{status}.*because.*{hint}"):
-        sink(status, []).deliver(HEADERS, b"{}", "f")
+        sink(status, []).deliver(HEADERS, b"{}", "p", "f")
 
 
 def test_a_broker_that_is_not_reached_is_named() -> None:
@@ -54,4 +54,4 @@ def test_a_broker_that_is_not_reached_is_named() -> None:
 
     broken = BrokerSink("http://broker/default", http=httpx.Client(transport=httpx.MockTransport(fail)))
     with pytest.raises(PlatformError, match="http://broker/default was not reached"):
-        broken.deliver(HEADERS, b"{}", "f")
+        broken.deliver(HEADERS, b"{}", "p", "f")

@@ -12,10 +12,11 @@ import enum
 import inspect
 import linecache
 import math
+import symtable
 import sys
 import textwrap
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,10 +78,11 @@ def _add(name: str, value: Any, owner: Callable[..., Any], module: _Module) -> N
         return
     plain = value if isinstance(value, type) else inspect.unwrap(value)
     tree, text, line = _source_of(plain, name)
-    module.definitions[name] = (line, text)
+    module.definitions[name] = (_position(name, plain, line), text)
     module.future |= _has_future(plain)
+    module.modules |= packaging.imported(text.encode())
     scope = _names_around(plain)
-    for used in sorted(_free_names(tree)):
+    for used in sorted(_free_names(text, tree)):
         if used == name or used in _MODULE_NAMES:
             continue
         if used in scope:
@@ -90,13 +92,23 @@ def _add(name: str, value: Any, owner: Callable[..., Any], module: _Module) -> N
             continue
 
 
+def _position(name: str, value: Any, line: int) -> int:
+    """Return where a definition belongs: in the order in which its module bound the names, which cells share."""
+    around = value.__globals__ if inspect.isfunction(value) else vars(sys.modules.get(value.__module__, builtins))
+    names = list(around)
+    return names.index(name) if name in around else len(names) + line
+
+
 def _add_value(name: str, value: Any, owner: Any, module: _Module, line: int) -> None:
     if name in module.definitions or name in module.imports or name in module.constants:
         return
     if isinstance(value, types.ModuleType):
-        module.imports[name] = (
-            f"import {value.__name__}" if value.__name__ == name else f"import {value.__name__} as {name}"
-        )
+        dotted = _dotted_imports(name, owner) if value.__name__ == name else []
+        for path in dotted:
+            module.imports[path] = f"import {path}"
+        if not dotted:
+            renamed = "" if value.__name__ == name else f" as {name}"
+            module.imports[name] = f"import {value.__name__}{renamed}"
         _note_module(value.__name__, module)
         return
     home = getattr(value, "__module__", None)
@@ -113,6 +125,13 @@ def _add_value(name: str, value: Any, owner: Any, module: _Module, line: int) ->
         if home is not None and not same:
             _import_from(name, value, home, module)
             return
+        if same:
+            _add_after(name, wrapped.__name__, wrapped.__name__, value, owner, module)
+            return
+    if isinstance(value, enum.Enum) and type(value).__module__ == getattr(owner, "__module__", None):
+        kind = type(value).__name__
+        _add_after(name, kind, f"{kind}.{value.name}", type(value), owner, module)
+        return
     text = _constant(value, module)
     if text is not None:
         module.constants[name] = text
@@ -133,6 +152,19 @@ def _add_value(name: str, value: Any, owner: Any, module: _Module, line: int) ->
     raise _cannot(name, owner, line, kind, f"pass it as an argument, or make it inside {_title(owner)}")
 
 
+def _add_after(name: str, defined: str, text: str, value: Any, owner: Any, module: _Module) -> None:
+    """Write `name = text` right behind the definition that it needs."""
+    _add(defined, value, owner, module)
+    module.definitions[name] = (module.definitions[defined][0], f"{name} = {text}")
+
+
+def _dotted_imports(name: str, owner: Any) -> list[str]:
+    """Return the submodules that the owner's file imports as `import name.sub`: they are reached through `name`."""
+    plain = [node for node in _import_lines(owner) if isinstance(node, ast.Import)]
+    paths = [alias.name for node in plain for alias in node.names if alias.asname is None]
+    return [path for path in paths if path.startswith(f"{name}.")]
+
+
 def _import_from(name: str, value: Any, home: str, module: _Module) -> None:
     real = getattr(value, "__qualname__", name)
     if home.partition(".")[0] in OURS:
@@ -148,18 +180,20 @@ def _note_module(name: str, module: _Module) -> None:
 def _found_in_a_module(name: str, value: Any, owner: Any) -> str | None:
     """Return a loaded module, other than the owner's, that has this very object under this name (`from x import y`)."""
     for line in _import_lines(owner):
-        if (line.level == 0 and line.module) and any((alias.asname or alias.name) == name for alias in line.names):
+        if not isinstance(line, ast.ImportFrom) or line.level != 0:
+            continue
+        if line.module and any((alias.asname or alias.name) == name for alias in line.names):
             return line.module
     return None
 
 
-def _import_lines(owner: Any) -> Iterable[ast.ImportFrom]:
+def _import_lines(owner: Any) -> list[ast.Import | ast.ImportFrom]:
     try:
         text = "".join(inspect.findsource(owner)[0])
         tree = ast.parse(text)
     except (OSError, TypeError, SyntaxError):
         return []
-    return [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def _constant(value: Any, module: _Module) -> str | None:
@@ -205,9 +239,16 @@ def _names_around(value: Any) -> dict[str, Any]:
     return {**value.__globals__, **closure}
 
 
-def _free_names(tree: ast.AST) -> set[str]:
-    """Return every name that is read, decorators, defaults and annotations included."""
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+def _globals_of(table: symtable.SymbolTable) -> set[str]:
+    """Return the names that a scope and those inside it take from outside of the whole definition."""
+    names = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global() and symbol.is_referenced()}
+    return names.union(*map(_globals_of, table.get_children()))
+
+
+def _free_names(text: str, tree: ast.AST) -> set[str]:
+    """Return every name that is read from outside, decorators, defaults and annotations included."""
+    top = symtable.symtable(text, "step", "exec")
+    names = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_referenced()} | _globals_of(top)
     for node in ast.walk(tree):
         annotation = getattr(node, "annotation", None) or getattr(node, "returns", None)
         if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):

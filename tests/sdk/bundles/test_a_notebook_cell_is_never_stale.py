@@ -57,7 +57,6 @@ def test_a_constant_that_is_set_again_is_shipped_as_it_is_now(cell: Cell, call: 
     assert call(bundles.build(train).data) == 5
 
 
-@pytest.mark.xfail(strict=True, reason="definitions are ordered by their line, which starts again in each cell")
 def test_two_cells_keep_a_default_that_needs_an_earlier_definition(cell: Cell, call: Any) -> None:
     cell("\n\n\n\n\ndef base():\n    return 4\n")
     train = cell("def train(x=base()):\n    return x\n")["train"]

@@ -69,25 +69,8 @@ CASES = {
     ),
 }
 
-KNOWN = {
-    "a local variable with the name of a global that cannot travel": "names of its own count as globals",
-    "a parameter with the name of a global that cannot travel": "names of its own count as globals",
-    "a loop variable of a comprehension": "names of its own count as globals",
-    "a keyword and an attribute with the name of a global": "names of its own count as globals",
-    "a submodule that is imported by its dotted name": "only the top package is imported again",
-    "an enum of the script": "members of the script's own enums are not written",
-    "an import inside of the function": "imports in a body are not followed to local modules",
-    "a function under another name": "an alias of a function is not written",
-}
 
-
-def cases() -> list[Any]:
-    """Return the cases; those that fail today must fail, so that a repair is noticed."""
-    marks = {case: (pytest.mark.xfail(strict=True, reason=reason),) for case, reason in KNOWN.items()}
-    return [pytest.param(case, marks=marks.get(case, ())) for case in CASES]
-
-
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", CASES)
 def test_it_travels(script: Any, call: Any, case: str) -> None:
     source, result = CASES[case]
     said = script.build(source, "train", lazy_local="X = 8\n")
