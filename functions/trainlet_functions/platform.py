@@ -10,6 +10,7 @@ import contextlib
 import importlib.metadata
 import logging
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from trainlet.core.settings import Settings
 from trainlet_functions import devices as inventories
 from trainlet_functions import metering
 from trainlet_functions.billing import prices
-from trainlet_functions.pool import LocalPool
+from trainlet_functions.pool import CLEAN_EXIT, LocalPool
 from trainlet_functions.relay import LocalSink, Relay
 from trainlet_functions.signatures import Signer
 from trainlet_functions.state import admission, attempts, devices, schema, supervisor, tokens
@@ -181,3 +182,5 @@ class Platform:
                 metering.ingest(tx, project, left)
             for key in attempts.worker_gone(tx, worker, reason):
                 _LOG.info("task %s lost its worker %s: %s", key, worker, reason)
+        if reason == CLEAN_EXIT:
+            shutil.rmtree(folder, ignore_errors=True)  # of a worker that crashed the log is kept

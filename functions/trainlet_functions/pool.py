@@ -25,6 +25,7 @@ from trainlet_functions import processes
 
 _LOG = logging.getLogger(__name__)
 MARK = "TRAINLET_WORKER_ID"
+CLEAN_EXIT = "worker exited"
 CLOSE_S = 20.0
 FAST_CRASH_S = 3.0
 
@@ -197,7 +198,7 @@ class LocalPool:
         """Wait for a worker's end, end what it left, and tell."""
         status = one.process.wait()
         processes.kill_marked(MARK, one.worker)
-        reason = "worker exited" if status == 0 else f"worker {one.worker} was killed by signal {-status}"
+        reason = CLEAN_EXIT if status == 0 else f"worker {one.worker} was killed by signal {-status}"
         if status > 0:
             reason = f"worker {one.worker} exited with code {status} (see {one.folder / 'worker.log'})"
         with self._lock:
