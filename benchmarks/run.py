@@ -11,9 +11,11 @@ import importlib
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,19 @@ def commit() -> str:
     """Return the commit that is measured, marked when the tree has changes."""
     git = ["git", "-C", str(HERE), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def stop_platform(home: Path) -> None:
+    """End the embedded platform of a home and wait until it is gone."""
+    try:
+        pid = int(json.loads((home / "platform.json").read_text())["pid"])
+        os.kill(pid, signal.SIGTERM)
+    except (OSError, ValueError):
+        return
+    deadline = time.monotonic() + 40
+    while (home / "platform.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(0.5)
 
 
 def main() -> None:
@@ -41,10 +56,11 @@ def main() -> None:
         "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
     }
     for part in options.parts:
-        with tempfile.TemporaryDirectory(prefix="trainlet-bench-") as home:
+        with tempfile.TemporaryDirectory(prefix="trainlet-bench-", ignore_cleanup_errors=True) as home:
             os.environ["TRAINLET_HOME"] = home
             print(f"measuring {part} ...", file=sys.stderr, flush=True)
             results[part] = importlib.import_module(f"measure_{part}").measure(Path(home))
+            stop_platform(Path(home))
     text = json.dumps(results, indent=2)
     print(text)
     options.out.write_text(text + "\n")
