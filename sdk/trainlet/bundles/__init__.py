@@ -58,7 +58,7 @@ def build(function: Callable[..., Any], *, packages: Sequence[str] | Path | None
         files[format_.LOCK] = lock.encode()
     manifest = format_.BundleManifest(
         entry=sources.entry,
-        imports=tuple(sorted(sources.imports)),
+        imports=(*sorted(sources.imports), *_of_ours(sources.files)),
         versions=dict(sorted(sources.versions.items())),
         python=f"{sys.version_info.major}.{sys.version_info.minor}",
     )
@@ -75,3 +75,9 @@ def build(function: Callable[..., Any], *, packages: Sequence[str] | Path | None
     digest, data = format_.pack(files)
     shown = {name: content.decode("utf-8", "replace") for name, content in files.items()}
     return Bundle(digest, data, sources.entry, manifest.imports, dict(manifest.versions), shown, lock)
+
+
+def _of_ours(files: dict[str, bytes]) -> tuple[str, ...]:
+    """Return the module of trainlet that decorates the shipped code: a warm worker has it imported before a task comes."""
+    uses = any("trainlet" in packaging.imported(content) for name, content in files.items() if name.endswith(".py"))
+    return ("trainlet.pipelines",) if uses else ()

@@ -80,7 +80,7 @@ def test_a_single_file_ships_the_local_modules_it_imports_and_no_installed_ones(
     )
     bundle = bundles.build(importlib.import_module("lone_step").train)
     assert set(bundle.files) == {"lone_step.py", "lone_a.py", "lone_b.py", "trainlet.json"}
-    assert bundle.imports == ("numpy",)
+    assert bundle.imports == ("numpy", "trainlet.pipelines")
     assert bundle.versions == {"numpy": importlib.import_module("numpy").__version__}
 
 

@@ -89,7 +89,7 @@ def test_installed_packages_are_named_and_not_shipped(script: Any, call: Any) ->
         "    return int(np.arange(n).sum())\n",
         "train",
     )
-    assert said["imports"] == ["numpy"]
+    assert said["imports"] == ["numpy", "trainlet.pipelines"]
     assert set(said["files"]) == {"step_training.py", "trainlet.json"}
     assert call(script.data.read_bytes(), 4, site=True) == 6
 
