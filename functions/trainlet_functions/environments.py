@@ -68,7 +68,14 @@ def _see_the_worker(target: Path) -> None:
 
 
 def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_S, env=dict(os.environ), check=False)
+    """Run an installer. A package's own build code runs in it: the worker's tokens and secrets are none of its business."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TRAINLET_")}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_S, env=environment, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise UserError(
+            f"The locked packages were not installed within {INSTALL_S} s. Start the step again."
+        ) from error
     if done.returncode != 0:
         last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-8:])
         raise UserError(f"The locked packages could not be installed:\n{last}")

@@ -62,6 +62,7 @@ def platform(monkeypatch: pytest.MonkeyPatch) -> Platform:
     for name, members in (("runs", {"start": start, "local": local}), ("bundles", {"build": build})):
         module = types.ModuleType(f"trainlet.{name}")
         module.__dict__.update(members)
+        # Not setattr: it would ask the lazy package for the value to restore, and get the stand-in.
+        monkeypatch.setitem(vars(trainlet), name, module)
         monkeypatch.setitem(sys.modules, f"trainlet.{name}", module)
-        monkeypatch.setattr(trainlet, name, module, raising=False)
     return recorded

@@ -14,7 +14,6 @@ import linecache
 import math
 import symtable
 import sys
-import textwrap
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -264,7 +263,7 @@ def _source_of(value: Any, name: str) -> tuple[ast.AST, str, int]:
     linecache.checkcache(getattr(getattr(value, "__code__", None), "co_filename", None))
     try:
         lines, line = inspect.getsourcelines(value)
-        text = textwrap.dedent("".join(lines))
+        text = _at_the_margin("".join(lines))
         tree = ast.parse(text)
     except (OSError, TypeError, SyntaxError) as error:
         raise UserError(
@@ -272,6 +271,19 @@ def _source_of(value: Any, name: str) -> tuple[ast.AST, str, int]:
             "exec or on the prompt."
         ) from error
     return tree, text, line
+
+
+def _at_the_margin(text: str) -> str:
+    """Move an indented definition to the left margin. Lines inside of strings stay: they are part of a value."""
+    margin = text[: len(text) - len(text.lstrip(" \t"))]
+    if not margin:
+        return text
+    inside: set[int] = set()  # numbered as in `text`, which is one line shorter than what is parsed
+    for node in ast.walk(ast.parse("if True:\n" + text)):
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)):
+            inside.update(range(node.lineno, node.end_lineno or node.lineno))
+    lines = text.splitlines(keepends=True)
+    return "".join(line if at in inside else line.removeprefix(margin) for at, line in enumerate(lines, 1))
 
 
 def _has_future(value: Any) -> bool:

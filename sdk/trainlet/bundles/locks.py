@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainlet.core.errors import UserError
+
+_OTHER_FILE = re.compile(r"^\s*(-r|-c|--requirement|--constraint)\b", re.MULTILINE)
+LOCK_S = 600
 
 
 def lock(packages: Sequence[str] | Path) -> str:
@@ -19,13 +23,17 @@ def lock(packages: Sequence[str] | Path) -> str:
             text = packages.read_text()
         except OSError as error:
             raise UserError(f"packages={str(packages)!r} cannot be read: {error.strerror}.") from error
+        folder = packages.absolute().parent
     else:
-        text = "\n".join(packages) + "\n"
-    return _lock(text, f"{sys.version_info.major}.{sys.version_info.minor}")
+        text, folder = "\n".join(packages) + "\n", Path.cwd()
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    # What an included file says is not in the text, so such a lock is never taken from the cache.
+    make = _lock.__wrapped__ if _OTHER_FILE.search(text) else _lock
+    return make(text, python, folder)
 
 
 @functools.lru_cache(maxsize=64)
-def _lock(text: str, python: str) -> str:
+def _lock(text: str, python: str, folder: Path) -> str:
     beside = Path(sys.executable).parent / "uv"
     uv = str(beside) if beside.exists() else shutil.which("uv")
     if uv is None:
@@ -41,9 +49,20 @@ def _lock(text: str, python: str) -> str:
         "--no-annotate",
         "--no-emit-index-url",
     ]
-    done = subprocess.run(
-        [*command, "--python-version", python], input=text, capture_output=True, text=True, timeout=600, check=False
-    )
+    try:
+        done = subprocess.run(
+            [*command, "--python-version", python],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=LOCK_S,
+            check=False,
+            cwd=folder,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UserError(
+            f"packages= could not be locked within {LOCK_S} s. Check the package index, then run again."
+        ) from error
     if done.returncode != 0:
         last = "\n".join(done.stderr.strip().splitlines()[-8:])
         raise UserError(f"packages= could not be locked:\n{last}")

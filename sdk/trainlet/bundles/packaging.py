@@ -16,13 +16,8 @@ MAX_BYTES = 20 * 1024 * 1024
 SKIPPED = frozenset(
     {
         "__pycache__",
-        ".git",
-        ".venv",
-        "venv",
         "node_modules",
-        ".mypy_cache",
-        ".pytest_cache",
-        ".ruff_cache",
+        "venv",
         "build",
         "dist",
     }
@@ -88,12 +83,28 @@ def _files_of(name: str, origin: Path) -> Iterator[tuple[str, bytes]]:
         yield f"{name}.py", _read(origin)
         return
     folder = origin if origin.is_dir() else origin.parent
-    for path in sorted(folder.rglob("*")):
+    for path in _walk(folder):
         relative = path.relative_to(folder)
-        if not path.is_file() or any(part in SKIPPED or part.startswith(".") for part in relative.parts):
-            continue
         if path.suffix in CODE or (path.stat().st_size <= DATA_BYTES and path.suffix not in (".so", ".pyc", ".pyd")):
             yield f"{name}/{relative.as_posix()}", _read(path)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Yield the files that may be code or its data: nothing hidden, no virtual environment, no output of a build."""
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):
+            continue
+        if path.is_file():
+            yield path
+        elif path.is_dir() and not path.is_symlink() and not _is_skipped(path):
+            yield from _walk(path)
+
+
+def _is_skipped(folder: Path) -> bool:
+    """Say whether a folder is no code; a subpackage may well be called `dist` or `build`."""
+    if (folder / "pyvenv.cfg").is_file():
+        return True
+    return folder.name in SKIPPED and not (folder / "__init__.py").is_file()
 
 
 def _read(path: Path) -> bytes:

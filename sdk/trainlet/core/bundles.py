@@ -9,8 +9,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import struct
 import uuid
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
@@ -22,6 +24,7 @@ MANIFEST = "trainlet.json"
 LOCK = "requirements.lock"
 FORMAT = 1
 MAX_BYTES = 64 * 1024 * 1024
+_DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, IndexError, OSError, RuntimeError)
 
 
 class BundleManifest(Value):
@@ -68,8 +71,12 @@ def unpack(data: bytes) -> dict[str, bytes]:
                 if info.filename.startswith("/") or ".." in parts or "\\" in info.filename or info.is_dir():
                     raise PlatformError(f"The bundle names {info.filename!r}, which is no plain relative file.")
                 files[info.filename] = archive.read(info)
-    except (zipfile.BadZipFile, OSError, RuntimeError) as error:
+    except _DAMAGE as error:
         raise PlatformError(f"The bundle is damaged: {error}. Submit the step again.") from error
+    for path in files:
+        above = next((str(one) for one in PurePosixPath(path).parents if str(one) in files), None)
+        if above is not None:
+            raise PlatformError(f"The bundle has {above!r} both as a file and as a folder; it is refused.")
     return files
 
 

@@ -75,6 +75,31 @@ def test_an_edited_requirements_file_is_locked_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("wheels")
+def test_a_file_that_a_requirements_file_includes_is_found_beside_it_and_never_stale(tmp_path: Path) -> None:
+    path, included = tmp_path / "requirements.txt", tmp_path / "base.txt"
+    path.write_text("-r base.txt\n")
+    included.write_text("tinything==1.0\n")
+    before = locks.lock(path)
+    included.write_text("tinything==2.0\n")
+    assert "tinything==1.0" in before and "tinything==2.0" in locks.lock(path)
+
+
+def test_an_installer_sees_no_token_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = tmp_path / "seen"
+    uv = tmp_path / "uv"
+    uv.write_text(f"#!/bin/sh\nenv > {seen}\n")
+    uv.chmod(0o755)
+    monkeypatch.setattr(environments, "find_uv", lambda: str(uv))
+    monkeypatch.setenv("TRAINLET_WORKER_TOKEN", "token-of-the-worker")
+    monkeypatch.setenv("TRAINLET_SECRET_HF_TOKEN", "secret-of-a-step")
+    monkeypatch.setenv("UV_INDEX_STRATEGY", "first-index")
+    environments.install(tmp_path / "home", "")
+    text = seen.read_text()
+    assert "UV_INDEX_STRATEGY=first-index" in text
+    assert "token-of-the-worker" not in text and "secret-of-a-step" not in text
+
+
+@pytest.mark.usefixtures("wheels")
 def test_packages_that_do_not_exist_are_an_error_with_the_words_of_the_resolver() -> None:
     with pytest.raises(UserError, match=r"(?s)could not be locked.*tinything"):
         locks.lock(("tinything==9.9",))

@@ -70,6 +70,27 @@ def test_the_whole_package_and_local_modules_run_elsewhere(write: Write, call: A
     }
 
 
+def test_a_subpackage_called_dist_or_build_is_shipped_and_a_virtual_environment_is_not(write: Write, call: Any) -> None:
+    write(
+        {
+            "spread_pkg/__init__.py": "",
+            "spread_pkg/dist/__init__.py": "",
+            "spread_pkg/dist/comm.py": "N = 3\n",
+            "spread_pkg/build/__init__.py": "M = 4\n",
+            "spread_pkg/build/lib/__init__.py": "L = 5\n",
+            "spread_pkg/env/pyvenv.cfg": "",
+            "spread_pkg/env/lib/other.py": "",
+            "spread_pkg/steps.py": (
+                "from .build import M\nfrom .build.lib import L\nfrom .dist.comm import N\n"
+                "def train():\n    return [N, M, L]\n"
+            ),
+        }
+    )
+    bundle = bundles.build(importlib.import_module("spread_pkg.steps").train)
+    assert call(bundle.data) == [3, 4, 5]
+    assert not [path for path in bundle.files if "/env/" in path]
+
+
 def test_a_single_file_ships_the_local_modules_it_imports_and_no_installed_ones(write: Write) -> None:
     write(
         {

@@ -63,6 +63,16 @@ CASES = {
         "def train():\n    'if __name__ == \"__main__\": no'\n    return 1\n",
         1,
     ),
+    "a string of several lines in a function inside of another": (
+        'def make():\n    def train():\n        """Say\n        more."""\n'
+        '        a = """a\n        b"""\n        return [a, f"""{a!r}\n    c""", ("d"\n            "e")]\n'
+        "    return train\ntrain = make()\n",
+        ["a\n        b", "'a\\n        b'\n    c", "de"],
+    ),
+    "a string that reaches the margin in a function that is indented": (
+        "if True:\n    def train():\n        return '''x\ny'''\n",
+        "x\ny",
+    ),
     "a generic constant inside a tuple of floats": (
         "LIMITS = (float('inf'), -1.5, {'a': [1]})\ndef train():\n    return LIMITS[1] + LIMITS[2]['a'][0]\n",
         -0.5,
