@@ -6,6 +6,7 @@ record says that they are virtual.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -15,6 +16,8 @@ from trainlet.core.gpus import CATALOGUE, parse_gpu
 from trainlet.core.protocols import DeviceInventory
 from trainlet.core.wire import Device
 
+_LOG = logging.getLogger(__name__)
+MEMORY_TOLERANCE = 0.25
 GENERIC = "any"
 DEFAULT_VIRTUAL = "8"
 VARIABLE = "TRAINLET_VIRTUAL_GPUS"
@@ -32,7 +35,13 @@ class NvmlInventory:
         except Exception:  # noqa: BLE001 - no library, no driver, no permission: this machine has no devices for us
             return []
         try:
-            return [device for index in range(pynvml.nvmlDeviceGetCount()) for device in _of_gpu(pynvml, index)]
+            found: list[Device] = []
+            for index in range(pynvml.nvmlDeviceGetCount()):
+                try:
+                    found += _of_gpu(pynvml, index)
+                except pynvml.NVMLError as error:  # one that fell off the bus must not hide the others
+                    _LOG.warning("GPU %d cannot be used: %s", index, error)
+            return found
         finally:
             pynvml.nvmlShutdown()
 
@@ -109,18 +118,24 @@ def _of_gpu(pynvml: object, index: int) -> list[Device]:
 
 
 def sku_of(name: str, memory_bytes: int) -> str:
-    """Return the SKU of a device by its NVML name and memory; an unknown one is named after itself."""
-    plain = re.sub(r"(?i)nvidia|tesla|geforce", " ", name)
-    words = re.findall(r"[A-Za-z0-9]+", plain)
-    best: tuple[int, str] | None = None
-    for model in CATALOGUE:
-        family = model.sku.split("-")[0].lower()
-        joined = "".join(words).lower()
-        if family in [word.lower() for word in words] or model.sku.replace("-", "").lower() in joined:
-            distance = abs(model.memory_bytes - memory_bytes)
-            if best is None or distance < best[0]:
-                best = (distance, model.sku)
-    return best[1] if best else "-".join(words) or "GPU"
+    """Return the SKU of a device by its NVML name and memory; an unknown one is named after itself.
+
+    Every word of the model must be there as a word (an L40S is no L40), and the memory near: a bill depends on it.
+    """
+    words = re.findall(r"[A-Za-z0-9]+", re.sub(r"(?i)nvidia|tesla|geforce", " ", name))
+    said = {word.lower() for word in words}
+    near = [
+        (abs(model.memory_bytes - memory_bytes), model.sku)
+        for model in CATALOGUE
+        if abs(model.memory_bytes - memory_bytes) <= model.memory_bytes * MEMORY_TOLERANCE
+        and any(_words(spelling) <= said for spelling in (model.sku, *model.aliases))
+    ]
+    return min(near)[1] if near else "-".join(words) or "GPU"
+
+
+def _words(spelling: str) -> set[str]:
+    """Return the words of a model's name without its memory."""
+    return {word for word in spelling.lower().split("-") if not re.fullmatch(r"\d+gb?", word)}
 
 
 def _text(value: str | bytes) -> str:

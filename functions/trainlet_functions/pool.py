@@ -1,7 +1,8 @@
 """The local pool: worker processes of this machine, started on demand, gone when idle.
 
 It is the `FunctionBackend` of the embedded platform. It starts processes and notices their end; what a worker does is
-the worker's business. Workers outlive a platform that is killed: they save and stop by themselves.
+the worker's business. Workers outlive a platform that is killed: they save and stop by themselves, and the pool of the
+next platform watches those that still run.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import logging
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -21,7 +23,7 @@ from pathlib import Path
 
 from trainlet.core.settings import Limits
 from trainlet.core.specs import FunctionSpec
-from trainlet_functions import processes
+from trainlet_functions import foundlings, processes
 
 _LOG = logging.getLogger(__name__)
 MARK = "TRAINLET_WORKER_ID"
@@ -38,8 +40,12 @@ class _Running:
     project: str
     function: str
     folder: Path
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | foundlings.Foundling
     started: float
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
 
 @dataclass(slots=True)
@@ -86,6 +92,7 @@ class LocalPool:
         self._lock = threading.Lock()
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._closing = threading.Event()
+        self._take_up()
         self._thread = threading.Thread(target=self._keep, name="pool", daemon=True)
         self._thread.start()
 
@@ -110,22 +117,38 @@ class LocalPool:
         self._closing.set()
         self._wake.put(None)
         self._thread.join(timeout=5.0)
-        with self._lock:
-            left = list(self._running.values())
-        for one in left:
-            with contextlib.suppress(OSError):
-                one.process.terminate()
         deadline = time.monotonic() + CLOSE_S
-        for one in left:
-            try:
-                one.process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                one.process.kill()
-        while time.monotonic() < deadline + 5.0:
+        self._signal_all(signal.SIGTERM)
+        if not self._all_gone(deadline):
+            self._signal_all(signal.SIGKILL)
+            self._all_gone(deadline + 5.0)
+
+    def _signal_all(self, number: int) -> None:
+        with self._lock:
+            for one in self._running.values():
+                with contextlib.suppress(OSError):
+                    os.kill(one.pid, number)
+
+    def _all_gone(self, deadline: float) -> bool:
+        """Wait for the end of every worker; returns whether it came in time."""
+        while True:
             with self._lock:
                 if not self._running:
-                    return
+                    return True
+            if time.monotonic() > deadline:
+                return False
             time.sleep(0.02)
+
+    def _take_up(self) -> None:
+        """Watch the workers of an earlier platform that still run; record the end of those that do not."""
+        for found in foundlings.find(self._home / "workers"):
+            one = _Running(found.worker, found.project, found.function, found.folder, found, time.monotonic())
+            self._running[one.worker] = one
+            if found.alive(MARK):
+                _LOG.info("worker %s of an earlier platform still runs", one.worker)
+                threading.Thread(target=self._wait, args=(one,), name=f"wait-{one.worker}", daemon=True).start()
+            else:
+                self._wait(one)
 
     def _alive(self, key: tuple[str, str]) -> int:
         return sum((one.project, one.function) == key for one in self._running.values())
@@ -188,7 +211,7 @@ class LocalPool:
                 start_new_session=True,
                 cwd=str(folder),
             )
-        (folder / "pid").write_text(str(process.pid))
+        foundlings.note(folder, worker, project, spec.name, process.pid)
         one = _Running(worker, project, spec.name, folder, process, time.monotonic())
         with self._lock:
             self._running[worker] = one
@@ -196,24 +219,28 @@ class LocalPool:
 
     def _wait(self, one: _Running) -> None:
         """Wait for a worker's end, end what it left, and tell."""
-        status = one.process.wait()
+        if isinstance(one.process, foundlings.Foundling):
+            one.process.wait(MARK)
+            status, reason = 0, f"worker {one.worker} of an earlier platform has ended"
+        else:
+            status = one.process.wait()
+            reason = CLEAN_EXIT if status == 0 else f"worker {one.worker} was killed by signal {-status}"
         processes.kill_marked(MARK, one.worker)
-        reason = CLEAN_EXIT if status == 0 else f"worker {one.worker} was killed by signal {-status}"
         if status > 0:
             reason = f"worker {one.worker} exited with code {status} (see {one.folder / 'worker.log'})"
-        with self._lock:
-            del self._running[one.worker]
-            wanted = self._wanted.get((one.project, one.function))
-            if wanted is not None:
-                crashed = status > 0 and time.monotonic() - one.started < FAST_CRASH_S
-                wanted.crashes.count = wanted.crashes.count + 1 if crashed else 0
-                wanted.crashes.not_before = time.monotonic() + (
-                    min(30.0, 0.5 * 2**wanted.crashes.count) if crashed else 0.0
-                )
         if status > 0:
             _LOG.warning("%s", reason)
         try:
             self._on_exit(one.project, one.worker, one.folder, reason)
+            foundlings.bury(one.folder)
         except Exception:  # noqa: BLE001 - the pool goes on; the supervisor finds the stale lease
             _LOG.exception("the end of %s could not be recorded; its lease will run out", one.worker)
+        crashed = status > 0 and time.monotonic() - one.started < FAST_CRASH_S
+        with self._lock:
+            del self._running[one.worker]
+            wanted = self._wanted.get((one.project, one.function))
+            if wanted is not None:
+                wanted.crashes.count = wanted.crashes.count + 1 if crashed else 0
+                pause_s = min(30.0, 0.5 * 2**wanted.crashes.count) if crashed else 0.0
+                wanted.crashes.not_before = time.monotonic() + pause_s
         self._wake.put(None)

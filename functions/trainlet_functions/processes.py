@@ -14,6 +14,7 @@ import psutil
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_LISTED = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 
 
 def die_with_parent() -> None:
@@ -26,6 +27,13 @@ def adopt_orphans() -> None:
     """Become the parent of descendants whose own parent ends, so that none escapes (Linux; elsewhere nothing)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def is_marked(pid: int, variable: str, value: str) -> bool:
+    """Say whether a process runs whose environment has the variable with this value."""
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).environ().get(variable) == value
+    return False
 
 
 def marked(variable: str, value: str) -> list[int]:
@@ -54,7 +62,7 @@ def kill_descendants(keep: set[int], variable: str, value: str, *, timeout_s: fl
     """
     deadline = time.monotonic() + timeout_s
     while True:
-        found = {child.pid for child in _descendants()} | set(marked(variable, value))
+        found = descendants(os.getpid()) | set(marked(variable, value))
         left = [pid for pid in found - keep if not is_zombie(pid)]
         if not left:
             return True
@@ -79,23 +87,48 @@ def kill_marked(variable: str, value: str, *, timeout_s: float = 5.0) -> bool:
     return True
 
 
-def _descendants() -> list[psutil.Process]:
-    try:
-        return psutil.Process().children(recursive=True)
-    except psutil.Error:
-        return []
+def reap(keep: set[int]) -> None:
+    """Collect adopted orphans that have ended, but for the children that others wait for."""
+    for pid in descendants(os.getpid()) - keep:
+        if is_zombie(pid):
+            with contextlib.suppress(OSError):  # of another parent, which collects it itself
+                os.waitpid(pid, os.WNOHANG)
+
+
+def descendants(pid: int) -> set[int]:
+    """Return every process below this one. Kernels that list children are asked, else all processes are searched."""
+    if not _LISTED:
+        with contextlib.suppress(psutil.Error):
+            return {child.pid for child in psutil.Process(pid).children(recursive=True)}
+        return set()
+    found: set[int] = set()
+    new = [pid]
+    while new:
+        below = _children(new.pop()) - found
+        found |= below
+        new += below
+    return found
+
+
+def _children(pid: int) -> set[int]:
+    found: set[int] = set()
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                found |= {int(child) for child in (task / "children").read_bytes().split()}
+    return found
 
 
 def memory_of_tree(pid: int) -> int:
-    """Return the resident bytes of a process and its descendants (shared pages counted per process)."""
-    total = 0
+    """Return the resident bytes of a process and its descendants, without pages that they share with files."""
+    return sum(_memory(one) for one in {pid} | descendants(pid))
+
+
+def _memory(pid: int) -> int:
     with contextlib.suppress(psutil.Error):
-        root = psutil.Process(pid)
-        for process in [root, *root.children(recursive=True)]:
-            with contextlib.suppress(psutil.Error):
-                memory = process.memory_info()
-                total += memory.rss - getattr(memory, "shared", 0)
-    return total
+        memory = psutil.Process(pid).memory_info()
+        return max(0, int(memory.rss) - int(getattr(memory, "shared", 0)))
+    return 0
 
 
 def is_zombie(pid: int) -> bool:

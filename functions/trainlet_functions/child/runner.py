@@ -24,7 +24,10 @@ from trainlet.core import codecs, contexts, errors, hints
 from trainlet.core.protocols import ObjectStore
 from trainlet.core.wire import ErrorInfo
 from trainlet_functions import checkpoints
+from trainlet_functions.child import manners
 from trainlet_functions.child.orders import Order
+
+MAX_CAUSES = 8
 
 
 def run(order_bytes: bytes, report: int, stop: int) -> int:
@@ -32,17 +35,20 @@ def run(order_bytes: bytes, report: int, stop: int) -> int:
     order = Order.model_validate_json(order_bytes)
     os.environ.clear()
     os.environ.update(order.environment)
-    Path(order.scratch_dir).mkdir(parents=True, exist_ok=True)
     sys.path.insert(0, order.bundle_dir)
     _line_buffered()
     reporter = Reporter(report)
     stopping = StopPipe(stop)
+    manners.settle(Path(order.scratch_dir), order.spec.entry.qualname)
+    manners.on_sigterm(lambda: stopping.tell("preempted"))
     try:
         outcome = _call(order, reporter, stopping)
     except BaseException as error:  # noqa: BLE001 - whatever user code raises is reported
         outcome = _failure(error, order.bundle_dir)
     _flush()
     reporter.emit(*outcome)
+    manners.leave()
+    _flush()
     return 0
 
 
@@ -56,7 +62,7 @@ class Reporter:
 
     def emit(self, kind: str, fields: dict[str, Any]) -> None:
         """Send one message."""
-        line = json.dumps({"type": kind, **fields}, allow_nan=False).encode() + b"\n"
+        line = json.dumps({"type": kind, **fields}, allow_nan=False, default=_plain).encode() + b"\n"
         with self._lock:
             view = memoryview(line)
             while view:
@@ -71,6 +77,10 @@ class StopPipe:
         os.set_inheritable(descriptor, False)
         self._descriptor = descriptor
         self._code: str | None = None
+
+    def tell(self, code: str) -> None:
+        """Stop for a reason that did not come through the pipe."""
+        self._code = self._code or code
 
     def __call__(self) -> str | None:
         if self._code is None:
@@ -166,8 +176,7 @@ def describe(error: BaseException, bundle_dir: str) -> ErrorInfo:
     except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
         message = f"<{type(error).__name__} whose text cannot be shown>"
         lines.append(f"{type(error).__name__}: {message}\n")
-    if error.__cause__ is not None:
-        lines.insert(0, "".join(traceback.format_exception_only(error.__cause__)) + "caused:\n")
+    lines = [*_before(error), *lines]
     own = [frame for frame in frames if frame.filename.startswith(root)]
     where = f"{own[-1].filename.removeprefix(root)}:{own[-1].lineno}" if own else ""
     if isinstance(error, SystemExit):
@@ -181,6 +190,34 @@ def describe(error: BaseException, bundle_dir: str) -> ErrorInfo:
         traceback="".join(lines)[-16_000:],
         hint="",
     )
+
+
+def _before(error: BaseException) -> list[str]:
+    """Return what led to an exception, in one paragraph each, the first cause first."""
+    lines: list[str] = []
+    seen = {id(error)}
+    while True:
+        cause = error.__cause__
+        word = "caused"
+        if cause is None and not error.__suppress_context__:
+            cause, word = error.__context__, "was being handled when there came"
+        if cause is None or id(cause) in seen or len(seen) > MAX_CAUSES:
+            return lines
+        seen.add(id(cause))
+        try:
+            text = "".join(traceback.format_exception_only(cause))
+        except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
+            text = f"{type(cause).__name__}\n"
+        lines.insert(0, f"{text}{word}:\n")
+        error = cause
+
+
+def _plain(value: Any) -> Any:
+    """Turn a number of some array library into one that JSON knows, and anything else into words."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return str(value)
 
 
 def _relative(frame: traceback.FrameSummary, root: str) -> traceback.FrameSummary:

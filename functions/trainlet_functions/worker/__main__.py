@@ -14,6 +14,7 @@ from trainlet_functions.worker.loop import Worker
 from trainlet_functions.worker.nurseries import Nursery
 from trainlet_functions.worker.server import serve
 from trainlet_functions.worker.settings import WorkerSettings
+from trainlet_knative.hosts import KnativePodHost
 
 
 def main() -> int:
@@ -30,7 +31,8 @@ def main() -> int:
         # Importing what the steps import takes longest: it begins before anything else.
         nursery = Nursery.of_worker(settings.worker, sys.executable, settings.preload)
     in_pod = "K_SERVICE" in os.environ
-    host: WorkerHost = LocalProcessHost()
+    pod = KnativePodHost() if in_pod else None
+    host: WorkerHost = pod or LocalProcessHost()
     server = serve(
         _Later(),
         host="0.0.0.0" if in_pod else "127.0.0.1",  # noqa: S104 - in a pod queue-proxy stands in front
@@ -38,16 +40,22 @@ def main() -> int:
         public_key=settings.public_key,
         project=settings.project,
         function=settings.function,
+        hold=None if pod is None else (pod.hold_path, pod.hold_stream),
     )
     port = server.server_address[1]
     worker = Worker(settings, host, f"http://127.0.0.1:{port}/", nursery)
     _Later.worker = worker
     host.watch(worker.drain)
     threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
-    worker.run()
+    status = 0
+    try:
+        worker.run()
+    except TrainletError as error:
+        print(f"trainlet worker: {error}", file=sys.stderr)
+        status = 1
     server.shutdown()
     host.close()
-    return 0
+    return status
 
 
 class _Later:

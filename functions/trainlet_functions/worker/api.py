@@ -14,6 +14,7 @@ from trainlet.core import wire
 from trainlet_functions.worker.settings import WorkerSettings
 
 _Reply = TypeVar("_Reply")
+CLAIM_S = 0.8
 
 
 class Api:
@@ -24,7 +25,7 @@ class Api:
         self._parent = os.getppid()
         self._lock = threading.Lock()
         self._url = settings.api
-        self._client = Client(settings.api, settings.token, timeout_s=10.0)
+        self._connect(settings.api)
         self._lost_since: float | None = None
 
     def orphaned(self) -> bool:
@@ -37,8 +38,8 @@ class Api:
         return self._settings.platform_file is not None and os.getppid() != self._parent
 
     def claim(self, task: str, epoch: int, body: wire.ClaimRequest) -> wire.ClaimReply:
-        """Claim an attempt; one retry, because the caller has to answer within a second."""
-        return self._call(lambda client: client.claim(task, epoch, body, retry_s=0.2))
+        """Claim an attempt; no retry, because the caller has to answer within a second."""
+        return self._call(lambda _: self._quick.claim(task, epoch, body, retry_s=0))
 
     def claim_next(self, body: wire.ClaimRequest) -> wire.ClaimReply | None:
         """Ask for the oldest dispatched task."""
@@ -72,4 +73,9 @@ class Api:
             url = self._settings.current_api()
             if url != self._url:
                 self._url = url
-                self._client = Client(url, self._settings.token, timeout_s=10.0)
+                self._connect(url)
+
+    def _connect(self, url: str) -> None:
+        self._client = Client(url, self._settings.token, timeout_s=10.0)
+        # For what has to be decided within a second.
+        self._quick = Client(url, self._settings.token, timeout_s=CLAIM_S)

@@ -1,10 +1,13 @@
 """The worker's life: ask for work, do it, ask again, wait to be woken, go when it is idle or told to.
 
-One lock decides between an event and the end: a worker that has decided to go answers 503, and asks one last time.
+One lock decides between an event and the end: a worker that has decided to go answers 503, and asks one last time. Every
+request for work has a nonce, and the next one repeats it when no answer came: an attempt whose reply was lost is then
+handed out again, instead of waiting for its lease to run out.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import uuid
@@ -20,6 +23,10 @@ from trainlet_functions.worker.attempts import Attempt
 from trainlet_functions.worker.nurseries import Nursery
 from trainlet_functions.worker.settings import WorkerSettings
 
+DECIDE_S = 0.5  # an event is answered within a second, also while the worker asks for work
+ASK_AGAIN_S = 1.0
+HURRY_S = 2.0
+
 
 class Worker:
     """Serves one function. `run` is for the main thread; `wake` comes from the HTTP server, `drain` from the host."""
@@ -33,10 +40,15 @@ class Worker:
         self._busy = False
         self._draining = False
         self._drains = 0
+        self._reason = ""
         self._attempt: Attempt | None = None
+        self._nonce = uuid.uuid4().hex
+        self._next_ask = 0.0
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._nursery = nursery
+        self._bell, self._clapper = os.pipe()
+        threading.Thread(target=self._hear_bell, name="drain", daemon=True).start()
 
     def ready(self) -> bool:
         """Say whether the worker takes work; a busy one is ready too, or Knative would take it out of service."""
@@ -44,7 +56,9 @@ class Worker:
 
     def wake(self, task: str, epoch: int) -> int:
         """Claim the task when idle; returns the HTTP status for the event."""
-        with self._lock:
+        if not self._lock.acquire(timeout=DECIDE_S):
+            return 503
+        try:
             if self._draining:
                 return 503
             if self._busy or self._claimed is not None:
@@ -56,22 +70,25 @@ class Worker:
             except AccessError:
                 return 403
             except TrainletError:
+                self._next_ask = 0.0  # the claim may have arrived: asking with its nonce finds it
+                self._woken.set()
                 return 503
             self._busy = True
+            self._nonce = uuid.uuid4().hex
+        finally:
+            self._lock.release()
         self._woken.set()
         return 202
 
     def drain(self, reason: str) -> None:
         """Stop taking work and have the running attempt save and end. The second call is in more of a hurry.
 
-        Called from signal handlers: takes no lock.
+        Called from signal handlers: it takes no lock, a thread of the worker does the rest.
         """
         self._drains += 1
         self._draining = True
-        attempt = self._attempt
-        if attempt is not None:
-            attempt.stop("preempted", f"the worker must go: {reason}", grace_s=None if self._drains == 1 else 2.0)
-        self._woken.set()
+        self._reason = reason
+        os.write(self._clapper, b"!")
 
     def run(self) -> None:
         """Work until told to go, or until nothing came for a while."""
@@ -88,25 +105,32 @@ class Worker:
                     break
                 idle_since = time.monotonic()
                 continue
-            self._woken.wait(min(left, 1.0))
-        if self._claimed is not None:
-            self._do(self._claimed)  # claimed while the notice came: it ends as preempted at once
+            self._woken.wait(min(left, ASK_AGAIN_S))
+        with self._lock:
+            claim, self._claimed = self._claimed, None
+        if claim is not None:
+            self._do(claim)  # claimed while the notice came: it ends as preempted at once
         if self._nursery is not None:
             self._nursery.close()
 
+    def _hear_bell(self) -> None:
+        while os.read(self._bell, 1):
+            attempt = self._attempt
+            if attempt is not None:
+                grace_s = None if self._drains == 1 else HURRY_S
+                attempt.stop("preempted", f"the worker must go: {self._reason}", grace_s=grace_s)
+            self._woken.set()
+
     def _next(self) -> ClaimReply | None:
-        """Return what an event claimed, else ask (after a wake-up, a task, or the start, not on every turn)."""
+        """Return what an event claimed, else ask: at the start, when woken, after a task, and now and then."""
         with self._lock:
-            asked = self._woken.is_set() or not self._asked_once
+            asked = self._woken.is_set() or time.monotonic() >= self._next_ask
             self._woken.clear()
             if self._claimed is None and asked and not self._draining:
-                self._asked_once = True
                 self._claimed = self._ask()
             self._busy = self._claimed is not None
             claim, self._claimed = self._claimed, None
             return claim
-
-    _asked_once = False
 
     def _last_call(self) -> bool:
         """Decide to go: from here on events get 503. Returns False when there was work after all."""
@@ -120,19 +144,23 @@ class Worker:
             return False
 
     def _ask(self) -> ClaimReply | None:
+        """Ask for the oldest task of this function; no answer is asked for again, with the same nonce."""
         try:
-            return self._api.claim_next(self._request())
+            claim = self._api.claim_next(self._request())
         except (ApiUnreachable, ApiFailed, TakenError):
+            self._next_ask = time.monotonic() + ASK_AGAIN_S
             return None
+        self._next_ask = time.monotonic() + self._settings.limits.announce_s
+        self._nonce = uuid.uuid4().hex
+        return claim
 
     def _do(self, claim: ClaimReply) -> None:
-        self._claimed = None
         self._busy = True
         self._host.busy()
         try:
             attempt = self._attempt = Attempt(self._settings, self._api, claim, SystemClock())
             if self._draining:
-                attempt.stop("preempted", "the worker must go")
+                attempt.stop("preempted", f"the worker must go: {self._reason}")
             self._nursery = attempt.run(self._nursery)
         finally:
             self._attempt = None
@@ -142,4 +170,4 @@ class Worker:
         self._woken.set()
 
     def _request(self) -> ClaimRequest:
-        return ClaimRequest(worker=self._settings.worker, nonce=uuid.uuid4().hex, url=self._url)
+        return ClaimRequest(worker=self._settings.worker, nonce=self._nonce, url=self._url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
 from typing import Literal
@@ -22,6 +23,7 @@ class Meter:
         self._seq = 0
         self._phases: list[tuple[str, int]] = [("setup", 0)]
         self._closed: list[LeaseEvent] | None = None
+        self._complained = False
         self._lock = threading.Lock()
 
     def running(self) -> None:
@@ -32,7 +34,7 @@ class Meter:
 
     def read(self) -> list[LeaseEvent]:
         """Return one event per device with the time held so far."""
-        return self._events("open" if self._seq == 0 else "heartbeat")
+        return self._events("heartbeat")
 
     def close(self) -> list[LeaseEvent]:
         """Return the closing events; the same ones when asked again."""
@@ -50,6 +52,7 @@ class Meter:
         with self._lock:
             if self._closed is not None:
                 return self._closed
+            kind = "open" if kind == "heartbeat" and self._seq == 0 else kind
             task = self._claim.task
             elapsed_ns = self._clock.boot_ns() - self._start_ns
             events = [
@@ -70,5 +73,13 @@ class Meter:
                 for index, device in enumerate(self._claim.devices)
             ]
             self._seq += 1
-            spool.save(self._folder, events)
+            self._save(events)
             return events
+
+    def _save(self, events: list[LeaseEvent]) -> None:
+        try:
+            spool.save(self._folder, events)
+        except OSError as error:  # a full disk must not end the training: the API hears the same numbers
+            if not self._complained:
+                print(f"the usage cannot be spooled ({error}); it is only sent", file=sys.stderr)
+            self._complained = True

@@ -8,7 +8,10 @@ import os
 import queue
 import socket
 import subprocess
+import sys
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trainlet.core.errors import PlatformError
@@ -42,6 +45,7 @@ class Nursery:
 
     def __init__(self, python: str, imports: tuple[str, ...], environment: dict[str, str]) -> None:
         self.key = (python, imports)
+        self._environment = environment
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -64,10 +68,30 @@ class Nursery:
         """Say whether the process still runs."""
         return self._process.poll() is None
 
-    def wait_ready(self) -> None:
+    def ready_or_plain(self, given_up: Callable[[], bool]) -> Nursery:
+        """Wait until everything is imported, and return the process to use.
+
+        A process that dies over its imports is replaced by one without: the same import then fails in the child, where
+        the user sees it. Raises PlatformError when that fails too, or when `given_up()` says not to wait any longer.
+        """
+        try:
+            self.wait_ready(given_up)
+            return self
+        except PlatformError as error:
+            died = not self.alive()
+            self.close()
+            if given_up() or not died or not self.key[1]:
+                raise
+            print(f"importing {', '.join(self.key[1])} in advance failed; going on without ({error})", file=sys.stderr)
+        plain = Nursery(self.key[0], (), self._environment)
+        plain.key = self.key
+        plain.wait_ready(given_up)
+        return plain
+
+    def wait_ready(self, given_up: Callable[[], bool] = lambda: False) -> None:
         """Wait until everything is imported; raises PlatformError when the process dies before."""
         if not self._ready:
-            self._answer("ready", READY_S)
+            self._answer("ready", READY_S, given_up)
             self._ready = True
 
     def start(self, order: Order) -> Child:
@@ -82,7 +106,9 @@ class Nursery:
             socket.send_fds(self._channel, [len(body).to_bytes(8, "big")], theirs)
             self._channel.sendall(body)
             pid = self._answer("started", 30.0)
-        except OSError as error:
+        except (OSError, PlatformError) as error:
+            for descriptor in (stdout_read, stderr_read, report_read, stop_write):
+                os.close(descriptor)
             raise PlatformError(f"The warm process of the worker is gone: {error}") from error
         finally:
             for descriptor in theirs:
@@ -107,11 +133,16 @@ class Nursery:
         self._process.kill()
         self._process.wait()
 
-    def _answer(self, name: str, timeout_s: float) -> int:
-        try:
-            answer = self._answers.get(timeout=timeout_s)
-        except queue.Empty:
-            raise PlatformError(f"The warm process of the worker did not answer within {timeout_s:g} s.") from None
+    def _answer(self, name: str, timeout_s: float, given_up: Callable[[], bool] = lambda: False) -> int:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                answer = self._answers.get(timeout=0.1)
+                break
+            except queue.Empty:
+                if given_up() or time.monotonic() > deadline:
+                    words = f"The warm process of the worker did not answer within {timeout_s:g} s."
+                    raise PlatformError(words) from None
         if name not in answer:
             raise PlatformError(f"The warm process of the worker ended (exit {self._process.poll()}); see worker.log.")
         return int(answer[name])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import os
 import selectors
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ LINE_CHARS = 16 * 1024
 BATCH_LINES = 5_000
 BATCH_CHARS = 2 * 1024 * 1024
 BUFFER_CHARS = 64 * 1024 * 1024
+LINE_COST = 64  # what a line costs beside its text, so that a flood of empty lines is bounded too
 SEND_EVERY_S = 0.1
 
 
@@ -61,15 +63,16 @@ class Output:
             held = self._ranks.setdefault(rank, _Rank())
             self._changed.wait_for(lambda: held.chars < BUFFER_CHARS or self._broken)
             held.lines += lines
-            held.chars += sum(len(text) for _, _, text in lines)
+            held.chars += _cost(lines)
             self._changed.notify_all()
 
-    def close(self, timeout_s: float) -> bool:
-        """Send what is left; returns whether everything was acknowledged."""
+    def close(self, go_on: Callable[[], bool]) -> bool:
+        """Send what is left, for as long as `go_on()` holds; returns whether everything was acknowledged."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._sender.join(timeout_s)
+        while self._sender.is_alive() and go_on():
+            self._sender.join(0.2)
         with self._changed:
             self._broken = True
             self._changed.notify_all()
@@ -100,7 +103,8 @@ class Output:
                 except (ApiUnreachable, ApiFailed):
                     pause_s = min(pause_s * 2, 2.0)
                     continue
-                except Exception:  # noqa: BLE001 - fenced or refused: nobody will ever take these lines
+                except Exception as error:  # noqa: BLE001 - fenced or refused: nobody will ever take these lines
+                    print(f"log lines of rank {rank} are not taken any more: {error}", file=sys.stderr)
                     self.abandon()
                     return
                 pause_s = SEND_EVERY_S
@@ -112,16 +116,20 @@ class Output:
         with self._changed:
             held = self._ranks[rank]
             done = max(0, min(following - held.offset, len(held.lines)))
-            held.chars -= sum(len(text) for _, _, text in held.lines[:done])
+            held.chars -= _cost(held.lines[:done])
             del held.lines[:done]
             held.offset += done
             self._changed.notify_all()
 
 
+def _cost(lines: list[Line]) -> int:
+    return sum(len(text) + LINE_COST for _, _, text in lines)
+
+
 def _batch(held: _Rank) -> list[Line]:
     chars, count = 0, 0
     for _, _, text in held.lines[:BATCH_LINES]:
-        chars += len(text) + 64
+        chars += len(text) + LINE_COST
         count += 1
         if chars > BATCH_CHARS:
             break

@@ -5,7 +5,9 @@ It answers within a second and never with a body for an event: a broker would ta
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
 
@@ -73,9 +75,19 @@ def check(headers: dict[str, str], body: bytes, *, public_key: str, project: str
 
 
 def serve(
-    worker: Wakeable, *, host: str, port: int, public_key: str, project: str, function: str
+    worker: Wakeable,
+    *,
+    host: str,
+    port: int,
+    public_key: str,
+    project: str,
+    function: str,
+    hold: tuple[str, Callable[[], Iterator[bytes]]] | None = None,
 ) -> ThreadingHTTPServer:
-    """Make the server; the caller runs `serve_forever` on a thread."""
+    """Make the server; the caller runs `serve_forever` on a thread.
+
+    `hold` is the path of a long answer, and what it consists of: in a pod it keeps the worker from being scaled away.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -106,8 +118,20 @@ def serve(
                 self._answer(200, "alive")
             elif self.path == "/health/readiness":
                 self._answer(200 if worker.ready() else 503, "ready" if worker.ready() else "draining")
+            elif hold is not None and self.path == hold[0]:
+                self._stream(hold[1]())
             else:
                 self._answer(404, "there is nothing here")
+
+        def _stream(self, pieces: Iterator[bytes]) -> None:
+            self.close_connection = True  # its end is the end of the answer
+            self.send_response(200)
+            self.send_header("Connection", "close")
+            self.end_headers()
+            with contextlib.suppress(OSError):  # whoever held the other end let go
+                for piece in pieces:
+                    self.wfile.write(piece)
+                    self.wfile.flush()
 
         def _answer(self, status: int, text: str = "") -> None:
             self.send_response(status)
