@@ -1,4 +1,7 @@
-"""Where the tasks of a graph run: in this process, in a clean process that has only the bundle, or on the training API."""
+"""Where the tasks of a local run go: into this process, or each into a clean process that has only the bundle.
+
+Neither needs a training API. What runs on one is `trainlet_pipelines.remote`.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,20 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainlet.client import ApiUnreachable
-from trainlet.client.http import Client
 from trainlet.core import bundles, contexts, hints, wire
-from trainlet.core.errors import PlatformError, StepFailed, StopTask, TrainletError
+from trainlet.core.errors import StepFailed, StopTask
 from trainlet.core.gpus import virtual_devices
 from trainlet.core.protocols import ObjectStore
 from trainlet.core.specs import FunctionSpec, Resources
 from trainlet_functions.checkpoints import Checkpointer
 from trainlet_functions.child.orders import Order
+from trainlet_pipelines.failures import step_failed
 from trainlet_pipelines.runner import Call, Outcome
 
 Done = Callable[[Outcome], None]
@@ -43,7 +44,8 @@ class LocalStep:
 class InProcess:
     """Calls the functions in this process: independent ones at once, a single one right in the calling thread.
 
-    So a debugger works, and a traceback is the user's own.
+    So a debugger works, and a traceback is the user's own. A step that fails is repeated as often as its retries say,
+    without their delays.
     """
 
     def __init__(self, steps: Mapping[str, LocalStep], run_id: str, store: ObjectStore, scratch: Path) -> None:
@@ -77,17 +79,20 @@ class InProcess:
             self._pool.submit(self._in_thread, call, done)
 
     def cancel(self, reason: str) -> None:
-        """Tell running steps to stop."""
+        """Tell running steps to stop at their next checkpoint."""
         self._stop = "canceled"
 
     def close(self) -> None:
         """Let the threads end."""
+        self._stop = self._stop or "canceled"
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _in_thread(self, call: Call, done: Done) -> None:
         try:
             outcome = self._run(call)
+        except BaseException as error:  # noqa: BLE001 - the walking thread waits for an answer, whatever happened
+            outcome = Outcome("failed", error=error)
         finally:
             with self._lock:
                 self._busy -= 1
@@ -97,16 +102,19 @@ class InProcess:
         step = self._steps[call.node.function]
         error: BaseException | None = None
         for attempt in range(1, step.retries + 2):
-            if self._stop is not None:
+            if self._stop is not None and not call.final:
                 return Outcome("canceled")
             try:
                 return Outcome("succeeded", self._call(step, call, attempt))
             except StopTask as stopped:
                 return Outcome("canceled", error=stopped)
-            except Exception as failure:  # noqa: BLE001 - it is the user's, and goes to the user as it is
+            except (Exception, SystemExit) as failure:  # noqa: BLE001 - the user's, and goes to the user as it is
                 error = failure
-        if error is not None and error.__traceback__ is not None:
-            error.__traceback__ = error.__traceback__.tb_next and error.__traceback__.tb_next.tb_next
+        assert error is not None
+        if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+            error.__traceback__ = error.__traceback__.tb_next.tb_next or error.__traceback__
+        times = f" after {step.retries + 1} attempts" if step.retries else ""
+        error.add_note(f"The step {call.name!r} failed{times}.")
         return Outcome("failed", error=error)
 
     def _call(self, step: LocalStep, call: Call, attempt: int) -> Any:
@@ -120,18 +128,22 @@ class InProcess:
 
     def _context(self, step: LocalStep, call: Call, attempt: int) -> contexts.Context:
         task = f"{self._run_id}.{call.name}"
+        scratch = self._scratch / call.name / str(attempt)
+        scratch.mkdir(parents=True, exist_ok=True)
+
+        def stop() -> str | None:
+            return None if call.final else self._stop
+
         return contexts.Context(
             run_id=self._run_id,
             task=task,
             node=call.node.id,
             function=step.name,
             attempt=attempt,
-            artifacts_dir=self._scratch / call.name / str(attempt),
-            checkpoint=Checkpointer(
-                self._store, f"runs/{task}", attempt, policy=step.checkpoint, should_stop=lambda: self._stop
-            ),
+            artifacts_dir=scratch,
+            checkpoint=Checkpointer(self._store, f"runs/{task}", attempt, policy=step.checkpoint, should_stop=stop),
             emit=lambda kind, fields: None,
-            stop=lambda: self._stop,
+            stop=stop,
             gpus=virtual_devices(step.resources),
         )
 
@@ -150,224 +162,120 @@ class Isolated:
         self._specs, self._code = specs, code
         self._run_id, self._store, self._scratch = run_id, store, scratch
         self._pool = ThreadPoolExecutor(os.cpu_count() or 2, thread_name_prefix="isolated")
-        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._stop: str | None = None
+        self._stop_pipes: set[int] = set()
 
     def start(self, call: Call, done: Done) -> None:
         """Start the call on a thread that waits for its process."""
-        self._pool.submit(lambda: done(self._run(call)))
+        self._pool.submit(self._in_thread, call, done)
 
     def settle(self) -> None:
         """Nothing to do."""
 
     def cancel(self, reason: str) -> None:
-        """Start nothing more."""
-        self._stop.set()
+        """Start nothing more, and tell what runs to stop at its next checkpoint."""
+        with self._lock:
+            self._stop = "canceled"
+            for pipe in self._stop_pipes:
+                os.write(pipe, b"canceled\n")
 
     def close(self) -> None:
         """Let the threads end."""
+        self.cancel("over")
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self, call: Call) -> Outcome:
-        if self._stop.is_set():
-            return Outcome("canceled")
+    def _in_thread(self, call: Call, done: Done) -> None:
         try:
-            spec = self._specs[call.node.function]
-            folder = self._scratch / "bundles" / spec.bundle
-            bundles.extract(self._code[call.node.function], spec.bundle, folder)
-            return self._process(call, spec, folder)
-        except (TrainletError, OSError) as error:
-            return Outcome("failed", error=error)
+            outcome = self._run(call)
+        except BaseException as error:  # noqa: BLE001 - the walking thread waits for an answer, whatever happened
+            outcome = Outcome("failed", error=error)
+        done(outcome)
 
-    def _process(self, call: Call, spec: FunctionSpec, folder: Path) -> Outcome:
-        report_read, report_write = os.pipe()
-        stop_read, stop_write = os.pipe()
-        order = Order(
+    def _run(self, call: Call) -> Outcome:
+        spec = self._specs[call.node.function].model_copy(update={"ranks": 1})
+        folder = self._scratch / "bundles" / spec.bundle
+        bundles.extract(self._code[call.node.function], spec.bundle, folder)
+        outcome = Outcome("canceled")
+        for attempt in range(1, spec.retries.times + 2):
+            if self._stop is not None and not call.final:
+                return Outcome("canceled")
+            outcome = self._process(call, self._order(call, spec, folder, attempt))
+            if outcome.state != "failed":
+                break
+        return outcome
+
+    def _order(self, call: Call, spec: FunctionSpec, folder: Path, attempt: int) -> Order:
+        return Order(
             run_id=self._run_id,
             task=f"{self._run_id}.{call.name}",
             node=call.node.id,
-            epoch=1,
+            epoch=attempt,
             rank=0,
             spec=spec,
             args=call.inputs,
             devices=virtual_devices(spec.resources),
             bundle_dir=str(folder),
-            scratch_dir=str(self._scratch / call.name),
+            scratch_dir=str(self._scratch / call.name / str(attempt)),
             store_url=self._store.url,
             environment={name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
         )
-        code = (
-            "import sys; from trainlet_functions.child import runner; "
-            f"sys.exit(runner.run(sys.stdin.buffer.read(), {report_write}, {stop_read}))"
-        )
-        with subprocess.Popen(
-            [sys.executable, "-I", "-c", code], stdin=subprocess.PIPE, pass_fds=(report_write, stop_read)
-        ) as process:
-            os.close(report_write)
-            os.close(stop_read)
-            assert process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(order.model_dump_json().encode())
-                process.stdin.close()
-            with os.fdopen(report_read, "rb") as report:
-                messages = [json.loads(line) for line in report]
-        os.close(stop_write)
-        last = messages[-1] if messages else {"type": "none"}
-        if last["type"] == "result":
-            return Outcome("succeeded", last["value"])
-        if last["type"] == "error":
-            return Outcome("failed", error=step_failed(call.name, wire.ErrorInfo.model_validate(last["error"]), ""))
-        return Outcome(
-            "failed", error=StepFailed(f"{call.name} exited with code {process.returncode} without a result.")
-        )
 
+    def _process(self, call: Call, order: Order) -> Outcome:
+        with self._pipes(call) as (report_read, report_write, stop_read):
+            code = (
+                "import sys; from trainlet_functions.child import runner; "
+                f"sys.exit(runner.run(sys.stdin.buffer.read(), {report_write}, {stop_read}))"
+            )
+            command = [sys.executable, "-I", "-c", code]
+            passed = (report_write, stop_read)
+            with subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=passed) as process:
+                os.close(report_write)
+                os.close(stop_read)
+                assert process.stdin is not None
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.write(order.model_dump_json().encode())
+                    process.stdin.close()
+                with os.fdopen(report_read, "rb") as report:
+                    last = _last_message(report.read())
+        return _outcome(call, last, process.returncode)
 
-class Remote:
-    """Runs calls as tasks of the training API: creates them, and follows all of a run with one long poll.
-
-    When the API is away it is asked for again: an embedded platform that died is started anew and knows the tasks.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        connect: Callable[[], Client],
-        run_id: str,
-        dispatcher: wire.DispatcherLease,
-        on_change: Callable[[wire.TaskView], None] = lambda task: None,
-    ) -> None:
-        self._connect = connect
-        self._client = client
-        self._run_id = run_id
-        self._dispatcher = dispatcher
-        self._on_change = on_change
-        self._waiting: dict[str, Done] = {}
-        self._seen: dict[str, wire.TaskView] = {}
-        self._lock = threading.Lock()
-        self._over = threading.Event()
-        self._canceled = threading.Event()
-        self._pool = ThreadPoolExecutor(8, thread_name_prefix="create")
-        for body in (self._poll, self._renew):
-            threading.Thread(target=body, name=f"run-{run_id}", daemon=True).start()
-
-    def start(self, call: Call, done: Done) -> None:
-        """Create the task; its end comes by the poll."""
-        self._pool.submit(self._create, call, done)
-
-    def settle(self) -> None:
-        """Nothing to do."""
-
-    def cancel(self, reason: str) -> None:
-        """Ask the API to stop the run after its checkpoints."""
-        self._canceled.set()
-        self._patient(lambda client: client.cancel_run(self._run_id, reason))
-
-    def close(self) -> None:
-        """Stop following."""
-        self._over.set()
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def _create(self, call: Call, done: Done) -> None:
-        key = f"{self._run_id}.{call.name}"
+    @contextlib.contextmanager
+    def _pipes(self, call: Call) -> Iterator[tuple[int, int, int]]:
+        """Open the report pipe and the stop pipe; `cancel` writes into the latter while this is open."""
+        report_read, report_write = os.pipe()
+        stop_read, stop_write = os.pipe()
         with self._lock:
-            self._waiting[key] = done
-        body = wire.TaskCreate(
-            run_id=self._run_id,
-            node=call.node.id,
-            function=call.node.function,
-            digest=call.node.digest,
-            args=call.inputs,
-            dispatcher=self._dispatcher,
-        )
+            if self._stop is not None and not call.final:
+                os.write(stop_write, b"canceled\n")
+            if not call.final:
+                self._stop_pipes.add(stop_write)
         try:
-            view = self._patient(lambda client: client.put_task(key, body))
-        except TrainletError as error:
+            yield report_read, report_write, stop_read
+        finally:
             with self._lock:
-                self._waiting.pop(key, None)
-            done(Outcome("canceled") if self._canceled.is_set() else Outcome("failed", error=error))
-            return
-        self._take(view)
-
-    def _poll(self) -> None:
-        cursor = 0
-        while not self._over.is_set():
-            try:
-                changes = self._client.changes(self._run_id, cursor, wait_s=20.0)
-            except ApiUnreachable:
-                self._reconnect()
-                continue
-            except TrainletError:
-                self._over.wait(1.0)
-                continue
-            cursor = changes.cursor
-            for task in changes.tasks:
-                self._take(task)
-            if changes.run.state == "canceled":
-                self._canceled.set()
-                self._cancel_left(changes.run.reason)
-
-    def _take(self, task: wire.TaskView) -> None:
-        with self._lock:
-            before = self._seen.get(task.key)
-            if before is not None and before.version > task.version:
-                return
-            self._seen[task.key] = task
-            done = self._waiting.pop(task.key, None) if task.state in wire.TERMINAL else None
-        if before is None or before.version < task.version:
-            self._on_change(task)
-        if done is not None:
-            done(outcome_of(task))
-
-    def _cancel_left(self, reason: str) -> None:
-        """End calls whose tasks were never created: a cancelled run takes no new ones."""
-        with self._lock:
-            left = [key for key in self._waiting if key not in self._seen]
-            calls = [self._waiting.pop(key) for key in left]
-        for done in calls:
-            done(Outcome("canceled", error=StepFailed(f"The run was cancelled: {reason}.", kind="canceled")))
-
-    def _renew(self) -> None:
-        while not self._over.wait(self._dispatcher.lease_s / 4):
-            with contextlib.suppress(TrainletError):
-                self._client.renew_dispatcher(self._dispatcher)
-
-    def _patient(self, action: Callable[[Client], Any], patience_s: float = 120.0) -> Any:
-        """Do something at the API, over a restart of it if need be."""
-        deadline = time.monotonic() + patience_s
-        while True:
-            try:
-                return action(self._client)
-            except ApiUnreachable:
-                if time.monotonic() > deadline or self._over.is_set():
-                    raise
-                self._reconnect()
-
-    def _reconnect(self) -> None:
-        try:
-            self._client = self._connect()
-        except PlatformError:
-            self._over.wait(1.0)
+                self._stop_pipes.discard(stop_write)
+                os.close(stop_write)
 
 
-def outcome_of(task: wire.TaskView) -> Outcome:
-    """Return how a terminal task ended."""
-    if task.state == "succeeded":
-        return Outcome("succeeded", task.output)
-    if task.state == "canceled":
-        message = f"{task.node} was stopped: {task.reason}."
-        return Outcome("canceled", error=StepFailed(message, kind="canceled", task=task.key))
-    error = task.error or wire.ErrorInfo(kind="platform", message=task.reason)
-    return Outcome("failed", error=step_failed(task.node, error, task.key, task.run_id))
+def _last_message(report: bytes) -> dict[str, Any]:
+    """Return the last whole message that a child reported; a killed one may leave half a line."""
+    for line in reversed(report.splitlines()):
+        with contextlib.suppress(ValueError):
+            message = json.loads(line)
+            if isinstance(message, dict):
+                return message
+    return {}
 
 
-def step_failed(node: str, error: wire.ErrorInfo, task: str, run_id: str = "") -> StepFailed:
-    """Build the exception of a failed task: what, where, the remote traceback, and where the logs are."""
-    where = f" at {error.where}" if error.where else ""
-    kind = f"{error.type}: " if error.type else ""
-    text = f"{node} failed{where}: {kind}{error.message}"
-    if error.traceback:
-        text += f"\n\nRemote {error.traceback.rstrip()}"
-    if error.hint:
-        text += f"\n{error.hint}"
-    if run_id:
-        text += f"\nLogs: trainlet logs {run_id}"
-    return StepFailed(text, kind=error.kind, traceback=error.traceback, task=task)
+def _outcome(call: Call, message: dict[str, Any], exit_code: int) -> Outcome:
+    match message.get("type"):
+        case "result":
+            return Outcome("succeeded", message["value"])
+        case "stopped":
+            return Outcome("canceled", error=StepFailed(f"{call.name} was stopped.", kind="canceled"))
+        case "error":
+            info = wire.ErrorInfo.model_validate(message["error"])
+            return Outcome("failed", error=step_failed(call.name, info, ""), info=info)
+    how = f"was killed by signal {-exit_code}" if exit_code < 0 else f"exited with code {exit_code}"
+    return Outcome("failed", error=StepFailed(f"{call.name}: its process {how} without a result."))

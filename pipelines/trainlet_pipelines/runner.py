@@ -1,7 +1,7 @@
 """The local graph runner: walks a graph, starts what is ready, and knows how the whole ended.
 
 One thread walks; executors run tasks elsewhere and report back through a queue. A scope becomes a frame when it is
-entered: one for a `when` that holds, one per item of an `each`. A task that fails does not stop its neighbours; what
+entered: one for a `when` that holds, one per item of an `each`. A task that fails does not stop its neighbors; what
 depends on it is not started, exit scopes run in any case.
 """
 
@@ -9,34 +9,40 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from trainlet.core import graphs
-from trainlet.core.errors import StepFailed, TrainletError, UserError
+from trainlet.core import graphs, wire
+from trainlet.core.errors import StepFailed, TrainletError
+from trainlet_pipelines.failures import error_info
+from trainlet_pipelines.plans import ROOT, Part, Plan
 from trainlet_pipelines.values import Space, compare
 
 State = Literal["succeeded", "failed", "canceled", "skipped", "blocked"]
 Verdict = State | Literal["go"]
+_BAD: tuple[State, ...] = ("failed", "blocked", "canceled")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a task or a whole scope ended. `error` is the exception itself where there is one."""
+    """How a task or a whole scope ended. `error` is the exception itself where there is one, `info` its description."""
 
     state: State
     value: Any = None
     error: BaseException | None = None
+    info: wire.ErrorInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One task to run: a node, and the positions of the items it is inside of."""
+    """One task to run: a node, and the positions of the items it is inside of. A `final` one runs at the end."""
 
     node: graphs.Node
     index: tuple[int, ...]
     inputs: dict[str, Any]
+    final: bool = False
 
     @property
     def name(self) -> str:
@@ -56,24 +62,40 @@ class Executor(Protocol):
         ...
 
     def cancel(self, reason: str) -> None:
-        """Stop what runs; calls end as canceled."""
+        """Stop what runs; calls end as canceled. Final calls that come later run all the same where that can be."""
         ...
 
 
 @dataclass(slots=True)
+class _Fan:
+    """The instances of a scope that was entered: one for a `when`, one per item for an `each`."""
+
+    scope: graphs.Scope
+    items: list[Any]
+    at_once: int
+    frames: list[_Frame] = field(default_factory=list)
+    live: int = 0
+    states: set[State] = field(default_factory=set)
+
+
+@dataclass(slots=True)
 class _Frame:
-    """A scope that was entered."""
+    """One instance of a scope."""
 
     scope: str
     index: tuple[int, ...]
     parent: _Frame | None
     item: Any = None
+    final: bool = False
+    status: Any = None
     parts: dict[str, Outcome] = field(default_factory=dict)
-    waiting: dict[str, graphs.Node | graphs.Scope] = field(default_factory=dict)
+    waiting: dict[str, Part] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
-    children: dict[str, list[_Frame]] = field(default_factory=dict)
-    queued: dict[str, list[tuple[int, Any]]] = field(default_factory=dict)
-    status: dict[str, Any] | None = None
+    fans: dict[str, _Fan] = field(default_factory=dict)
+
+    @property
+    def over(self) -> bool:
+        return not self.waiting and not self.running
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,217 +109,220 @@ class Result:
 
 
 class Runner:
-    """Runs one graph once. `run` blocks; `cancel` may come from another thread."""
+    """Runs one graph once. `run` blocks; `cancel` may come from another thread.
+
+    Raises UserError for a graph that cannot run: missing parameters, unknown names, cycles.
+    """
 
     def __init__(self, graph: graphs.Graph, params: Mapping[str, Any], space: Space, executor: Executor) -> None:
+        self._plan = Plan(graph)
+        self._plan.check_params(params)
         self._graph = graph
         self._params = params
         self._space = space
         self._executor = executor
-        self._scopes = {scope.id: scope for scope in graph.scopes}
-        self._nodes = {node.id: node for node in graph.nodes}
         self._events: queue.SimpleQueue[tuple[_Frame, str, Outcome]] = queue.SimpleQueue()
-        self._errors: list[tuple[str, BaseException | None]] = []
+        self._errors: list[tuple[str, Outcome]] = []
         self._stopped: list[BaseException] = []
         self._canceled = threading.Event()
-        self._cancel_reason = ""
-        self._check()
+        self._reason = ""
 
     def run(self) -> Result:
-        """Run to the end and say how it went; only an interrupt of this thread is raised."""
-        root = self._frame("root", (), None)
-        self._walk(root)
-        status = self._status(root)
+        """Run to the end and say how it went; only an interrupt of this thread is raised, after the exit scopes."""
+        root = self._frame(ROOT, (), None)
+        interrupt: KeyboardInterrupt | None = None
+        try:
+            self._walk(root)
+        except KeyboardInterrupt as error:
+            interrupt = error
+            self.cancel("interrupted")
+        status = self._space.wrap(self._status())
         for scope in self._graph.scopes:
             if scope.kind == "exit":
                 frame = self._frame(scope.id, (), root)
-                frame.status = status
+                frame.final, frame.status = True, status
                 self._walk(frame)
+        if interrupt is not None:
+            raise interrupt
+        return self._result(root)
+
+    def cancel(self, reason: str) -> None:
+        """Stop: nothing new is started, what runs is asked to stop."""
+        self._reason = reason
+        self._canceled.set()
+        self._executor.cancel(reason)
+
+    def _result(self, root: _Frame) -> Result:
         failed = tuple(name for name, _ in self._errors)
         if self._errors and not self._canceled.is_set():
-            return Result("failed", {}, self._errors[0][1], failed)
+            return Result("failed", {}, self._errors[0][1].error, failed)
         if self._canceled.is_set() or self._stopped:
             return Result("canceled", {}, self._stopped[0] if self._stopped else None, failed)
         try:
-            outputs = {name: self._evaluate(value, root) for name, value in self._graph.outputs.items()}
+            outputs = {
+                name: self._space.pack(self._evaluate(value, root)) for name, value in self._graph.outputs.items()
+            }
         except TrainletError as error:
             return Result("failed", {}, error)
         return Result("succeeded", outputs)
 
-    def cancel(self, reason: str) -> None:
-        """Stop: nothing new is started, what runs is asked to stop."""
-        self._cancel_reason = reason
-        self._canceled.set()
-        self._executor.cancel(reason)
-
     # -- walking
 
     def _walk(self, frame: _Frame) -> None:
-        self._advance(frame)
-        while frame.waiting or frame.running:
+        self._advance(frame, frame.waiting)
+        while not frame.over:
             self._executor.settle()
             owner, part, outcome = self._events.get()
             self._finished(owner, part, outcome)
 
     def _frame(self, scope: str, index: tuple[int, ...], parent: _Frame | None, item: Any = None) -> _Frame:
-        frame = _Frame(scope, index, parent, item)
-        for node in self._graph.nodes:
-            if node.scope == scope:
-                frame.waiting[node.id] = node
-        for inner in self._graph.scopes:
-            if inner.parent == scope and inner.kind != "exit":
-                frame.waiting[inner.id] = inner
+        final = parent is not None and parent.final
+        frame = _Frame(scope, index, parent, item, final, parent.status if parent else None)
+        for part in self._plan.parts[scope]:
+            if isinstance(part, graphs.Node) or part.kind != "exit":
+                frame.waiting[part.id] = part
         return frame
 
-    def _advance(self, frame: _Frame) -> None:
-        """Start every part whose dependencies are settled."""
-        progress = True
-        while progress:
-            progress = False
-            for part_id, part in list(frame.waiting.items()):
-                verdict: Verdict | None = "canceled" if self._canceled.is_set() else self._verdict(part, frame)
-                if verdict is None:
-                    continue
-                del frame.waiting[part_id]
-                progress = True
-                if verdict != "go":
-                    frame.parts[part_id] = Outcome(verdict)
-                elif isinstance(part, graphs.Node):
-                    self._start_node(part, frame)
-                else:
-                    self._enter(part, frame)
+    def _advance(self, frame: _Frame, changed: Iterable[str]) -> None:
+        """Start the parts among `changed` whose dependencies are settled, and what follows from that."""
+        ready = deque(changed)
+        while ready:
+            part = frame.waiting.get(ready.popleft())
+            if part is None:
+                continue
+            stopped = self._canceled.is_set() and not frame.final
+            verdict: Verdict | None = "canceled" if stopped else self._verdict(part, frame)
+            if verdict is None:
+                continue
+            del frame.waiting[part.id]
+            if verdict != "go":
+                frame.parts[part.id] = Outcome(verdict)
+            elif isinstance(part, graphs.Node):
+                self._start_node(part, frame)
+            else:
+                self._enter(part, frame)
+            if part.id in frame.parts:
+                ready.extend(self._plan.waiters.get(part.id, ()))
 
-    def _verdict(self, part: graphs.Node | graphs.Scope, frame: _Frame) -> Verdict | None:
+    def _verdict(self, part: Part, frame: _Frame) -> Verdict | None:
         """Return `go`, a state that the part gets without running, or None while it has to wait."""
         verdict: Verdict = "go"
-        for needed, is_data in self._dependencies(part):
-            outcome = self._outcome_of(needed, frame)
+        for needed, is_data in self._plan.needs[part.id]:
+            owner = self._common(needed, frame)
+            outcome = self._outcome_of(needed, owner)
+            if frame.final and not owner.final:  # all else is over, or was given up
+                if not is_data:
+                    continue
+                outcome = outcome or Outcome("canceled")
             if outcome is None:
                 return None
-            if outcome.state in ("failed", "blocked", "canceled"):
+            if outcome.state in _BAD:
                 verdict = "blocked"
             elif outcome.state == "skipped" and is_data and verdict == "go":
                 verdict = "skipped"
         return verdict
 
     def _start_node(self, node: graphs.Node, frame: _Frame) -> None:
-        try:
-            inputs = {name: self._evaluate(value, frame) for name, value in node.inputs.items()}
-        except TrainletError as error:
-            self._note(frame, node.id, Outcome("failed", error=error))
-            return
+        inputs: dict[str, Any] = {}
+        for name, expression in node.inputs.items():
+            try:
+                inputs[name] = self._space.pack(self._evaluate(expression, frame))
+            except TrainletError as error:
+                self._note(frame, node.id, Outcome("failed", error=_about(error, f"{node.id}({name}=...)")))
+                return
         frame.running.add(node.id)
-        call = Call(node, frame.index, inputs)
+        call = Call(node, frame.index, inputs, frame.final)
         self._executor.start(call, lambda outcome: self._events.put((frame, node.id, outcome)))
 
     def _enter(self, scope: graphs.Scope, frame: _Frame) -> None:
         try:
-            if scope.kind == "when":
-                assert scope.condition is not None
-                holds = bool(self._space.plain(self._evaluate(scope.condition, frame)))
-                entries: list[tuple[int, Any]] = [(0, None)] if holds else []
-                if not holds:
+            if scope.condition is not None:
+                if not self._space.plain(self._evaluate(scope.condition, frame)):
                     frame.parts[scope.id] = Outcome("skipped")
                     return
+                items: list[Any] = [None]
             else:
                 assert scope.items is not None
-                entries = list(enumerate(self._space.items(self._evaluate(scope.items, frame))))
+                items = self._space.items(self._evaluate(scope.items, frame))
         except TrainletError as error:
-            self._note(frame, scope.id, Outcome("failed", error=error))
+            self._note(frame, scope.id, Outcome("failed", error=_about(error, scope.id)))
             return
-        frame.children[scope.id] = []
         frame.running.add(scope.id)
-        at_once = scope.max_parallel or len(entries)
-        frame.queued[scope.id] = entries[at_once:]
-        for number, item in entries[:at_once]:
-            self._enter_one(scope, frame, number, item)
-        self._settle_scope(scope, frame)
+        frame.fans[scope.id] = fan = _Fan(scope, items, scope.max_parallel or len(items))
+        self._feed(fan, frame)
 
-    def _enter_one(self, scope: graphs.Scope, frame: _Frame, number: int, item: Any) -> None:
-        index = (*frame.index, number) if scope.kind == "each" else frame.index
-        child = self._frame(scope.id, index, frame, item)
-        frame.children[scope.id].append(child)
-        self._advance(child)
+    def _feed(self, fan: _Fan, frame: _Frame) -> None:
+        """Enter items as others end, and settle the scope when its last instance has."""
+        while len(fan.frames) < len(fan.items) and fan.live < fan.at_once:
+            if self._canceled.is_set() and not frame.final:
+                fan.states.add("canceled")
+                break
+            number = len(fan.frames)
+            index = (*frame.index, number) if fan.scope.kind == "each" else frame.index
+            child = self._frame(fan.scope.id, index, frame, fan.items[number])
+            fan.frames.append(child)
+            fan.live += 1
+            self._advance(child, child.waiting.copy())
+            if child.over:
+                self._leave(child, fan)
+        if fan.live == 0:
+            frame.running.discard(fan.scope.id)
+            bad = next((state for state in _BAD if state in fan.states), None)
+            frame.parts[fan.scope.id] = Outcome(bad or "succeeded")
+
+    def _leave(self, child: _Frame, fan: _Fan) -> None:
+        fan.live -= 1
+        fan.states.update(outcome.state for outcome in child.parts.values())
 
     def _finished(self, frame: _Frame, part: str, outcome: Outcome) -> None:
         frame.running.discard(part)
         self._note(frame, part, outcome)
-        self._advance(frame)
-        while not frame.waiting and not frame.running and frame.parent is not None:
-            parent, scope = frame.parent, self._scopes[frame.scope]
-            if scope.kind == "exit":
-                return
-            self._settle_scope(scope, parent)
-            self._advance(parent)
-            frame = parent
-
-    def _settle_scope(self, scope: graphs.Scope, frame: _Frame) -> None:
-        """Enter queued items as others end, and settle the scope when its last child has."""
         while True:
-            children = frame.children[scope.id]
-            live = sum(bool(child.waiting or child.running) for child in children)
-            waiting = frame.queued[scope.id]
-            if waiting and not self._canceled.is_set() and live < (scope.max_parallel or len(children) + 1):
-                number, item = waiting.pop(0)
-                self._enter_one(scope, frame, number, item)
-                continue
-            break
-        if live or (waiting and not self._canceled.is_set()) or scope.id not in frame.running:
-            return
-        frame.running.discard(scope.id)
-        states = {outcome.state for child in frame.children[scope.id] for outcome in child.parts.values()}
-        bad: State | None = next((state for state in ("failed", "blocked", "canceled") if state in states), None)
-        frame.parts[scope.id] = Outcome(bad or "succeeded")
+            stopped = self._canceled.is_set() and not frame.final
+            self._advance(frame, list(frame.waiting) if stopped else self._plan.waiters.get(part, ()))
+            parent = frame.parent
+            if not frame.over or parent is None or frame.scope not in parent.fans:
+                return
+            fan = parent.fans[frame.scope]
+            self._leave(frame, fan)
+            self._feed(fan, parent)
+            if frame.scope not in parent.parts:
+                return
+            frame, part = parent, frame.scope
 
     def _note(self, frame: _Frame, part: str, outcome: Outcome) -> None:
         frame.parts[part] = outcome
         if outcome.state == "failed":
-            name = ".".join([part, *map(str, frame.index)])
-            self._errors.append((name, outcome.error))
+            self._errors.append((".".join([part, *map(str, frame.index)]), outcome))
         elif outcome.state == "canceled":
             self._stopped.append(outcome.error or StepFailed(f"{part} was cancelled.", kind="canceled"))
 
     # -- looking up
 
-    def _dependencies(self, part: graphs.Node | graphs.Scope) -> list[tuple[str, bool]]:
-        """Return the nodes outside of a part that it needs: (node id, whether it needs its value)."""
-        inside = {part.id, *(one.id for one in self._inside(part.id))}
-        found: dict[str, bool] = {}
-        for one in [part, *self._inside(part.id)]:
-            for node in one.after:
-                if node not in inside:
-                    found.setdefault(node, False)
-            for expression in _expressions(one):
-                for node in _sources(expression):
-                    if node not in inside:
-                        found[node] = True
-        return list(found.items())
+    def _outcome_of(self, needed: str, owner: _Frame) -> Outcome | None:
+        """Return the outcome of a part in a frame around it; for one inside another scope, that scope's."""
+        neighbor = self._plan.neighbor(needed, owner.scope)
+        return owner.parts.get(neighbor) if neighbor is not None else None
 
-    def _inside(self, scope: str) -> Iterator[graphs.Node | graphs.Scope]:
-        yield from (node for node in self._graph.nodes if node.scope == scope)
-        for inner in self._graph.scopes:
-            if inner.parent == scope:
-                yield inner
-                yield from self._inside(inner.id)
+    def _common(self, needed: str, frame: _Frame) -> _Frame:
+        """Return the innermost frame around both a part and a frame."""
+        chain = self._plan.around[needed]
+        while frame.scope not in chain:
+            assert frame.parent is not None
+            frame = frame.parent
+        return frame
 
-    def _chain(self, part: str) -> list[str]:
-        """Return the scopes around a part, the outermost (root) first."""
-        scope = self._nodes[part].scope if part in self._nodes else self._scopes[part].parent
-        chain = [scope]
-        while scope != "root":
-            scope = self._scopes[scope].parent
-            chain.insert(0, scope)
-        return chain
-
-    def _outcome_of(self, needed: str, frame: _Frame) -> Outcome | None:
-        """Return the outcome of a node seen from a frame; for one inside another scope, that scope's."""
-        chain = [*self._chain(needed), needed]
-        here: _Frame | None = frame
-        while here is not None:
-            if here.scope in chain:
-                return here.parts.get(chain[chain.index(here.scope) + 1])
-            here = here.parent
-        return None
+    def _value_of(self, node: str, frame: _Frame) -> Any:
+        """Return the value of a node; None for one inside a `when` that was not entered."""
+        frame = self._common(node, frame)
+        chain = self._plan.around[node]
+        for scope in chain[chain.index(frame.scope) + 1 :]:
+            fan = frame.fans.get(scope)
+            if fan is None or not fan.frames:
+                return None
+            frame = fan.frames[0]
+        outcome = frame.parts.get(node)
+        return None if outcome is None else outcome.value
 
     def _evaluate(self, expression: graphs.Expression, frame: _Frame) -> Any:
         match expression:
@@ -306,96 +331,40 @@ class Runner:
             case graphs.Parameter(name=name):
                 return self._params[name]
             case graphs.Output(node=node, path=path):
-                outcome = self._outcome_of(node, frame)
-                return self._space.select(outcome.value if outcome else None, path)
+                return self._space.select(self._value_of(node, frame), path)
             case graphs.Item(scope=scope, path=path):
-                here: _Frame | None = frame
-                while here is not None and here.scope != scope:
-                    here = here.parent
-                assert here is not None
-                return self._space.select(here.item, path)
+                while frame.scope != scope:
+                    assert frame.parent is not None
+                    frame = frame.parent
+                return self._space.select(frame.item, path)
             case graphs.Collected(scope=scope, value=value):
-                owner = self._owner_of(scope, frame)
-                children = sorted(owner.children.get(scope, []), key=lambda child: child.index)
-                return [self._evaluate(value, child) for child in children]
+                fan = self._common(scope, frame).fans.get(scope)
+                return [self._evaluate(value, child) for child in fan.frames] if fan is not None else []
             case graphs.ListOf(items=items):
                 return [self._evaluate(item, frame) for item in items]
             case graphs.DictOf(items=mapping):
                 return {name: self._evaluate(item, frame) for name, item in mapping.items()}
             case graphs.RunStatus(path=path):
-                at: _Frame | None = frame
-                while at is not None and at.status is None:
-                    at = at.parent
-                return self._space.select(at.status if at else {}, path)
+                if path[:1] == ("error",) and self._space.select(frame.status, ("error",)) is None:
+                    return None
+                return self._space.select(frame.status, path)
             case graphs.Condition(operator=name, operands=operands):
                 return compare(name, [self._space.plain(self._evaluate(one, frame)) for one in operands])
 
-    def _owner_of(self, scope: str, frame: _Frame) -> _Frame:
-        here: _Frame | None = frame
-        while here is not None and here.scope != self._scopes[scope].parent:
-            here = here.parent
-        assert here is not None
-        return here
-
-    def _status(self, root: _Frame) -> dict[str, Any]:
-        state = "canceled" if self._canceled.is_set() else "failed" if self._errors else "succeeded"
+    def _status(self) -> dict[str, Any]:
+        """Return what `tl.run_status()` is at the end."""
         first = self._errors[0][1] if self._errors else None
+        state = "failed" if self._errors else "canceled" if self._stopped else "succeeded"
         return {
-            "state": state,
-            "error": None if first is None else str(first),
+            "state": "canceled" if self._canceled.is_set() else state,
+            "error": None if first is None else first.info or error_info(first.error or StepFailed("failed")),
             "failed": [name for name, _ in self._errors],
         }
 
-    def _check(self) -> None:
-        """Refuse a graph that cannot run: missing parameters, unknown ids, cycles."""
-        missing = [name for name in self._graph.required if name not in self._params]
-        if missing:
-            raise UserError(f"Pipeline {self._graph.name!r} needs {', '.join(missing)}. Pass {missing[0]}=...")
-        waits: dict[str, set[str]] = {}
-        parts: list[graphs.Node | graphs.Scope] = [*self._graph.nodes, *self._graph.scopes]
-        for part in parts:
-            for needed, _ in self._dependencies(part):
-                if needed not in self._nodes and needed not in self._scopes:
-                    raise UserError(f"{part.id!r} depends on {needed!r}, which the pipeline does not have.")
-                waits.setdefault(part.id, set()).add(needed)
-        settled: set[str] = set()
 
-        def visit(part: str, path: tuple[str, ...]) -> None:
-            if part in path:
-                raise UserError(f"Pipeline {self._graph.name!r} has a cycle: {' -> '.join([*path, part])}.")
-            if part not in settled:
-                for needed in waits.get(part, ()):
-                    visit(needed, (*path, part))
-                settled.add(part)
-
-        for part_id in list(waits):
-            visit(part_id, ())
-
-
-def _expressions(part: graphs.Node | graphs.Scope) -> list[graphs.Expression]:
-    if isinstance(part, graphs.Node):
-        return list(part.inputs.values())
-    return [one for one in (part.condition, part.items) if one is not None]
-
-
-def _sources(expression: graphs.Expression) -> Iterator[str]:
-    """Yield the nodes whose values an expression needs; for a collected list, the scope."""
-    match expression:
-        case graphs.Output(node=node):
-            yield node
-        case graphs.Collected(scope=scope):
-            yield scope
-        case graphs.ListOf(items=items):
-            for item in items:
-                yield from _sources(item)
-        case graphs.DictOf(items=mapping):
-            for item in mapping.values():
-                yield from _sources(item)
-        case graphs.Condition(operands=operands):
-            for item in operands:
-                yield from _sources(item)
-        case _:
-            return
+def _about(error: TrainletError, where: str) -> TrainletError:
+    """Say in an error where in the pipeline it happened."""
+    return type(error)(f"{where}: {error}")
 
 
 def failure(result: Result, run: str) -> BaseException:

@@ -6,13 +6,16 @@ cluster run alike.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import operator
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from trainlet.core import codecs
+from trainlet.core import artifacts, codecs
 from trainlet.core.errors import UserError
+from trainlet.core.models import canonical_json, sha256_hex
 from trainlet.core.protocols import ObjectStore
 
 Path_ = Sequence[str | int]
@@ -47,13 +50,21 @@ class Space(Protocol):
         """Return the Python object, for comparisons."""
         ...
 
+    def wrap(self, value: Any) -> Any:
+        """Return a Python object in this representation."""
+        ...
+
+    def pack(self, value: Any) -> Any:
+        """Return a value of this representation as it is handed to a task."""
+        ...
+
 
 class PlainSpace:
     """Values are Python objects."""
 
     def constant(self, encoded: Any) -> Any:
-        """Constants of a trace are plain JSON."""
-        return encoded
+        """Constants of a trace are plain JSON; a step that changes its argument must not change the graph."""
+        return copy.deepcopy(encoded)
 
     def select(self, value: Any, path: Path_) -> Any:
         """Follow keys, indices and attributes."""
@@ -74,6 +85,14 @@ class PlainSpace:
             raise UserError(f"tl.each needs a list, but got a {type(value).__name__}.") from error
 
     def plain(self, value: Any) -> Any:
+        """Return the value itself."""
+        return value
+
+    def wrap(self, value: Any) -> Any:
+        """Return the value itself."""
+        return value
+
+    def pack(self, value: Any) -> Any:
         """Return the value itself."""
         return value
 
@@ -99,6 +118,20 @@ class EncodedSpace:
     def plain(self, value: Any) -> Any:
         """Decode, for comparisons."""
         return codecs.decode(value, self._store, workdir=self._workdir)
+
+    def wrap(self, value: Any) -> Any:
+        """Encode."""
+        return codecs.encode(value, self._store)
+
+    def pack(self, value: Any) -> Any:
+        """Move a long list that was collected to the store: requests to the API stay small."""
+        raw = canonical_json(value)
+        if len(raw) <= codecs.INLINE_BYTES:
+            return value
+        digest = sha256_hex(raw)
+        with contextlib.suppress(FileExistsError):
+            self._store.create(artifacts.blob_key(digest), raw)
+        return {codecs.TAG: "blob", "digest": digest, "size_bytes": len(raw)}
 
 
 def compare(name: str, operands: list[Any]) -> bool:

@@ -6,34 +6,37 @@ the graph in this process; `get` finds a run again, also from another process, w
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import inspect
+import atexit
+import html
 import secrets
+import sys
 import threading
-from collections.abc import Iterator, Mapping
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainlet import handles, sessions
 from trainlet.core import codecs, graphs, wire
-from trainlet.core.errors import ConflictError, NotFoundError, PlatformError, StepFailed, UserError
+from trainlet.core.errors import NotFoundError, PlatformError, StepFailed, TrainletError, UserError
 from trainlet.core.settings import Settings
 from trainlet.core.specs import dns_label
 
 if TYPE_CHECKING:
     from trainlet.client.http import Client
-    from trainlet.core.protocols import ObjectStore
     from trainlet.steps import Step
-    from trainlet_pipelines.executors import Remote
+    from trainlet_pipelines.remote import Remote
     from trainlet_pipelines.runner import Runner
 
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
+_session = sessions.current
 
 
 def new_id(name: str) -> str:
     """Return a fresh run id: the pipeline's name and 8 random characters."""
     try:
-        label = dns_label(name)[:48]
+        label = dns_label(name)[:48].rstrip("-")
     except ValueError:
         label = "run"
     return f"{label}-{''.join(secrets.choice(_ALPHABET) for _ in range(8))}"
@@ -48,11 +51,13 @@ def start(
     labels: Mapping[str, str] | None = None,
 ) -> Run:
     """Register what the graph needs, create the run, and drive it from a thread of this process."""
+    from trainlet_pipelines.plans import Plan
+
+    given = {**graph.parameters, **params}
+    Plan(graph).check_params(given)
     session = _session(Settings.from_environment())
     session.register(steps)
-    encoded = {
-        name: codecs.encode(value, session.store, name=name) for name, value in {**graph.parameters, **params}.items()
-    }
+    encoded = {name: codecs.encode(value, session.store, name=name) for name, value in given.items()}
     run_id = new_id(graph.name)
     lease = session.lease()
     body = wire.RunCreate(
@@ -99,15 +104,19 @@ def local(
         executor.close()
     if result.state != "succeeded":
         raise runner.failure(result, f"Pipeline {graph.name!r}")
-    outputs = {name: space.plain(value) for name, value in result.outputs.items()}
-    return outputs.get("result") if set(outputs) <= {"result"} else outputs
+    return _returned({name: space.plain(value) for name, value in result.outputs.items()})
 
 
 def _local(step: Step[Any, Any]) -> Any:
     from trainlet_pipelines.executors import LocalStep
 
     options = step.options
-    return LocalStep(inspect.unwrap(step), step.name, options.resources, options.retries.times, options.checkpoint)
+    return LocalStep(step._function, step.name, options.resources, options.retries.times, options.checkpoint)
+
+
+def _returned(outputs: dict[str, Any]) -> Any:
+    """Return what the pipeline function returned: one value, a dictionary of several, or None."""
+    return outputs.get("result") if set(outputs) <= {"result"} else outputs
 
 
 def get(run_id: str) -> Run:
@@ -121,151 +130,43 @@ def get(run_id: str) -> Run:
     return Run(run_id, session)
 
 
-def list(limit: int = 20) -> Any:
+def list(limit: int = 20) -> Sequence[Run]:
     """Return the newest runs."""
     session = _session(Settings.from_environment())
     return [Run(view.id, session) for view in session.client.list_runs(limit)]
 
 
-def _session(settings: Settings) -> _Session:
-    """Return this process's connection to a platform: the one from before while it answers."""
-    session = _known_session(settings)
-    if not session.alive():
-        _known_session.cache_clear()
-        session = _known_session(settings)
-    return session
-
-
-@functools.lru_cache(maxsize=4)
-def _known_session(settings: Settings) -> _Session:
-    return _Session(settings)
-
-
-class _Session:
-    """A connection to the platform and its store."""
-
-    def __init__(self, settings: Settings) -> None:
-        from trainlet.client.stores import open_store
-
-        self.settings = settings
-        self.client: Client = self.connect()
-        self.info = self.client.get_info()
-        self.store: ObjectStore = open_store(self.info.store_url)
-        self._registered: set[str] = set()
-
-    def alive(self) -> bool:
-        """Say whether the platform of this connection still answers."""
-        try:
-            self.client.ping()
-        except PlatformError:
-            return False
-        return True
-
-    def connect(self) -> Client:
-        """Return a client, of an embedded platform that is started again if need be."""
-        from trainlet.client import connect
-
-        return connect(self.settings)
-
-    def lease(self) -> wire.DispatcherLease:
-        """Return a fresh dispatcher's lease."""
-        return wire.DispatcherLease(
-            id=f"dispatcher-{secrets.token_hex(6)}", lease_s=self.settings.limits.dispatcher_lease_s
-        )
-
-    def register(self, steps: Mapping[str, Step[Any, Any]]) -> None:
-        """Upload bundles that the store does not have and register the functions."""
-        from trainlet import versions
-        from trainlet.core import bundles
-
-        for step in steps.values():
-            spec = step.spec()
-            if spec.digest() in self._registered:
-                continue
-            bundle = step.bundle()
-            if bundle.digest != spec.bundle:
-                raise ConflictError(f"The source of {step.name} changed while it was being submitted. Submit it again.")
-            key = bundles.bundle_key(bundle.digest)
-            if not self.store.exists(key):
-                with contextlib.suppress(FileExistsError):
-                    self.store.create(key, bundle.data)
-            if spec.packages_lock is None:
-                for sentence in versions.differences(bundle.imports, bundle.versions, spec.python, self.info):
-                    _warn(f"{step.name}: {sentence}")
-            self.client.put_function(spec)
-            self._registered.add(spec.digest())
-
-
-def _warn(text: str) -> None:
-    import warnings
-
-    warnings.warn(text, stacklevel=5)
-
-
-class TaskHandle:
-    """One task of a run, as it is at the moment of asking."""
-
-    def __init__(self, run: Run, key: str) -> None:
-        self._run, self.key = run, key
-
-    @property
-    def view(self) -> wire.TaskView:
-        """Return the task as the API has it now."""
-        return self._run._client.get_task(self.key)
-
-    @property
-    def state(self) -> str:
-        """Return queued, dispatched, running, succeeded, failed or canceled."""
-        return self.view.state
-
-    @property
-    def reason(self) -> str:
-        """Return in words why it is in this state."""
-        return self.view.reason
-
-    @property
-    def attempts(self) -> Any:
-        """Return the attempts, the first one first."""
-        return self.view.attempts
-
-    def result(self) -> Any:
-        """Return the decoded output of a task that succeeded; raises StepFailed otherwise."""
-        view = self.view
-        if view.state != "succeeded":
-            raise StepFailed(f"{view.node} is {view.state}: {view.reason}.", task=self.key)
-        return self._run._decode(view.output)
-
-    def logs(self) -> Any:
-        """Return the lines that the task has printed so far."""
-        return [line for line in self._run.logs() if line.task == self.key]
-
-    def timeline(self) -> Any:
-        """Return every state it has had, with the reasons."""
-        return self._run._client.timeline(self.key)
-
-    def cancel(self) -> None:
-        """Stop this task after a checkpoint."""
-        self._run._client.cancel_task(self.key)
-
-
 class Run:
-    """A run on the training API. What this process started, it also drives; any other run it can look at and resume."""
+    """A run on the training API. What this process started, it also drives; any other run it can look at and resume.
 
-    def __init__(self, run_id: str, session: _Session) -> None:
+    `on_change`, where it is set, is called with every new view of a task, from a thread of the run.
+    """
+
+    def __init__(self, run_id: str, session: sessions.Session) -> None:
         self.id = run_id
+        self.on_change: Callable[[wire.TaskView], object] | None = None
         self._session = session
         self._thread: threading.Thread | None = None
         self._runner: Runner | None = None
-        self._executor: Remote | None = None
         self._crash: BaseException | None = None
-        self.on_change: Any = None
 
     def __repr__(self) -> str:
         return f"<Run {self.id} {self.state}>"
 
+    def _repr_html_(self) -> str:
+        """Show the run's tasks as a table in a notebook."""
+        view = self.view
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells) + "</tr>"
+            for cells in ((self._name_of(task), task.state, task.epoch, task.reason) for task in self.tasks)
+        )
+        head = f"{html.escape(self.id)}: {view.state} {html.escape(view.reason)}"
+        titles = "<tr><th>task</th><th>state</th><th>epoch</th><th>reason</th></tr>"
+        return f"<div><b>{head}</b><table>{titles}{rows}</table></div>"
+
     @property
     def _client(self) -> Client:
-        return self._executor._client if self._executor is not None else self._session.client
+        return self._session.client
 
     @property
     def view(self) -> wire.RunView:
@@ -283,12 +184,16 @@ class Run:
         return self.view.reason
 
     def wait(self, timeout: float | None = None) -> Run:
-        """Wait for the end; raises StepFailed with the remote traceback, TimeoutError, or on Ctrl-C cancels the run."""
+        """Wait for the end; raises StepFailed with the remote traceback, TimeoutError, or on Ctrl-C cancels the run.
+
+        A run that another process drives is only waited for: Ctrl-C leaves it alone.
+        """
         try:
             view = self._wait(timeout)
         except KeyboardInterrupt:
-            self.cancel("interrupted")
-            print(f"\nThe run {self.id} was cancelled. Continue it with: trainlet resume {self.id}")
+            if self._drives():
+                self.cancel("interrupted")
+                print(f"\nRun {self.id} was cancelled. Continue it with: trainlet resume {self.id}", file=sys.stderr)
             raise
         if view.state == "succeeded":
             return self
@@ -296,38 +201,49 @@ class Run:
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait, and return what the pipeline or step returned."""
-        outputs = self.wait(timeout).outputs
-        return outputs.get("result") if set(outputs) <= {"result"} else outputs
+        return _returned(self.wait(timeout).outputs)
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """Return the decoded outputs of a run that succeeded."""
-        return {name: self._decode(value) for name, value in self.view.outputs.items()}
+        """Return the decoded outputs of a run that succeeded; raises UserError while there are none."""
+        view = self.view
+        if view.state != "succeeded":
+            raise UserError(f"Run {self.id} is {view.state}, so it has no outputs. run.wait() waits for them.")
+        return {name: self._decode(value) for name, value in view.outputs.items()}
 
     @property
-    def tasks(self) -> Any:
+    def tasks(self) -> Sequence[wire.TaskView]:
         """Return the tasks as views, in the order of their creation."""
-        found = self._client.changes(self.id, 0).tasks
-        return sorted(found, key=lambda task: (task.created_at, task.version))
+        found: dict[str, wire.TaskView] = {}
+        cursor = 0
+        while True:
+            changes = self._client.changes(self.id, cursor)
+            found.update({task.key: task for task in changes.tasks})
+            if not changes.tasks or changes.cursor == cursor:
+                return sorted(found.values(), key=lambda task: (task.created_at, task.version))
+            cursor = changes.cursor
 
-    def task(self, name: str) -> TaskHandle:
-        """Return a task by node id (`train`) or name inside the run (`score.3`); UserError names those there are."""
+    def task(self, name: str) -> handles.TaskHandle:
+        """Return a task by its name inside the run: `train`, or `score.3` for one item of an each.
+
+        Raises UserError with the names that there are.
+        """
         found = self.tasks
-        for task in found:
-            if task.key == f"{self.id}.{name}" or task.node == name:
-                return TaskHandle(self, task.key)
-        names = ", ".join(task.key.removeprefix(f"{self.id}.") for task in found) or "none yet"
+        same = [task for task in found if self._name_of(task) == name] or [task for task in found if task.node == name]
+        if len(same) == 1:
+            return handles.TaskHandle(self._client, self.id, same[0].key, self._decode)
+        names = ", ".join(map(self._name_of, (same or found)[:20])) or "none yet"
+        if same:
+            raise UserError(f"Run {self.id} has {len(same)} tasks {name!r}; name one of them: {names}.")
         raise UserError(f"Run {self.id} has no task {name!r}. It has: {names}.")
+
+    def timeline(self) -> dict[str, Sequence[wire.TimelineEntry]]:
+        """Return every state that each task has had, by the task's name."""
+        return {self._name_of(task): self._client.timeline(task.key) for task in self.tasks}
 
     def logs(self, follow: bool = False) -> Iterator[wire.LogLine]:
         """Yield log lines; with `follow`, until the run ends."""
-        if follow:
-            yield from self._client.follow_logs(self.id)
-            return
-        after = 0
-        while lines := self._client.logs(self.id, after=after, limit=5000):
-            yield from lines
-            after = lines[-1].seq
+        return handles.lines(self._client, self.id, follow=follow)
 
     def usage(self) -> wire.UsageReport:
         """Return metered seconds and cost."""
@@ -335,16 +251,19 @@ class Run:
 
     def cancel(self, reason: str = "cancelled by the user") -> None:
         """Stop after a checkpoint; a finished run stays as it is."""
-        if self._runner is not None:
+        if self._runner is not None and self._drives():
             self._runner.cancel(reason)
         else:
             self._client.cancel_run(self.id, reason)
 
     def resume(self, *, budget: str | float | None = None) -> Run:
-        """Continue a failed, cancelled or abandoned run from here: what succeeded is kept, the rest goes on."""
+        """Continue a failed, cancelled or abandoned run from here: what succeeded is kept, the rest goes on.
+
+        `budget` ("20 USD") replaces the run's budget. Raises UserError when this process drives the run already.
+        """
         from trainlet.core import durations
 
-        if self._thread is not None and self._thread.is_alive():
+        if self._drives():
             raise UserError(f"Run {self.id} is driven by this process already; wait for it or cancel it first.")
         view = self.view
         if view.state == "succeeded":
@@ -359,70 +278,76 @@ class Run:
 
     # -- driving
 
+    def _drives(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
     def _drive(self, graph: graphs.Graph, params: Mapping[str, Any], lease: wire.DispatcherLease) -> None:
-        from trainlet_pipelines import executors, runner, values
+        from trainlet_pipelines import remote, runner, values
 
         def tell(task: wire.TaskView) -> None:
             if self.on_change is not None:
                 self.on_change(task)
 
-        executor = executors.Remote(self._session.client, self._session.connect, self.id, lease, tell)
+        executor = remote.Remote(self._client, self.id, lease, tell)
         space = values.EncodedSpace(self._session.store, self._workdir)
-        self._executor = executor
         self._crash = None
         self._runner = runner.Runner(graph, params, space, executor)
         self._thread = threading.Thread(
             target=self._walk, args=(self._runner, executor), name=f"drive-{self.id}", daemon=True
         )
         self._thread.start()
+        atexit.register(_say_abandoned, weakref.ref(self))
 
     def _walk(self, walker: Runner, executor: Remote) -> None:
         try:
-            result = walker.run()
-            error = None
-            if result.state == "failed":
-                cause = result.error
-                first = (str(cause).splitlines() or [""])[0] if cause else ""
-                kind: Any = getattr(cause, "kind", "user")
-                error = wire.ErrorInfo(kind=kind, type=type(cause).__name__, message=first[:2000])
-                self._crash = cause
-            failed = ", ".join(result.failed)
-            reason = f"failed at {failed}" if failed else "all tasks succeeded"
-            if result.state == "canceled":
-                reason = str(result.error or "cancelled").rstrip(".")
-            body = wire.RunFinish(state=result.state, outputs=result.outputs, error=error, reason=reason)
-            executor._patient(lambda client: client.finish_run(self.id, body))
+            body = self._outcome(walker)
+            executor.patient(lambda client: client.finish_run(self.id, body))
         except BaseException as error:  # noqa: BLE001 - told to whoever waits
             self._crash = error
         finally:
             executor.close()
 
-    def _wait(self, timeout: float | None) -> wire.RunView:
-        import time
+    def _outcome(self, walker: Runner) -> wire.RunFinish:
+        """Run the graph and describe its end; a fault of the runner itself is the end of the run, too."""
+        from trainlet_pipelines.failures import error_info
+        from trainlet_pipelines.runner import Result
 
+        try:
+            result = walker.run()
+        except Exception as error:  # noqa: BLE001 - the run must not stay open
+            result = Result("failed", {}, PlatformError(f"The runner of {self.id} broke: {error!r}"))
+        self._crash = result.error if result.state == "failed" else None
+        reason = f"failed at {', '.join(result.failed)}"[:1000] if result.failed else "all tasks succeeded"
+        if result.state == "canceled":
+            reason = str(result.error or "cancelled").rstrip(".")
+        return wire.RunFinish(
+            state=result.state,
+            outputs=result.outputs,
+            error=None if self._crash is None else error_info(self._crash),
+            reason=reason,
+        )
+
+    def _wait(self, timeout: float | None) -> wire.RunView:
         deadline = None if timeout is None else time.monotonic() + timeout
-        if self._thread is not None:
-            while self._thread.is_alive():
-                left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
-                if left <= 0:
-                    raise TimeoutError(f"Run {self.id} is not finished after {timeout:g} s; it goes on.")
-                self._thread.join(left)
-            view = self.view
-            if view.state == "running" and self._crash is not None:
-                raise PlatformError(f"Run {self.id} could not be driven: {self._crash}") from self._crash
-            return view
-        cursor = 0
-        while True:
-            left = 20.0 if deadline is None else min(20.0, deadline - time.monotonic())
-            if left <= 0:
+
+        def left(at_most: float) -> float:
+            seconds = at_most if deadline is None else min(at_most, deadline - time.monotonic())
+            if seconds <= 0:
                 raise TimeoutError(f"Run {self.id} is not finished after {timeout:g} s; it goes on.")
-            changes = self._client.changes(self.id, cursor, wait_s=left)
-            cursor = changes.cursor
-            if changes.run.state != "running":
-                return changes.run
+            return seconds
+
+        while self._thread is not None and self._thread.is_alive():
+            self._thread.join(left(1.0))
+        cursor, view = 0, self.view
+        if view.state == "running" and self._crash is not None:
+            raise PlatformError(f"Run {self.id} could not be driven: {self._crash}") from self._crash
+        while view.state == "running":
+            changes = self._client.changes(self.id, cursor, wait_s=left(20.0))
+            cursor, view = changes.cursor, changes.run
+        return view
 
     def _error(self, view: wire.RunView) -> BaseException:
-        from trainlet_pipelines import executors
+        from trainlet_pipelines.failures import step_failed
 
         if view.state == "canceled":
             return StepFailed(
@@ -431,11 +356,14 @@ class Run:
             )
         failed = [task for task in self.tasks if task.state == "failed"]
         if failed and failed[0].error is not None:
-            return executors.step_failed(failed[0].node, failed[0].error, failed[0].key, self.id)
+            return step_failed(self._name_of(failed[0]), failed[0].error, failed[0].key, self.id)
         if isinstance(self._crash, Exception):
             return self._crash
         message = view.error.message if view.error else view.reason
-        return StepFailed(f"Run {self.id} failed: {message}. Logs: trainlet logs {self.id}")
+        return StepFailed(f"Run {self.id} failed: {message.rstrip('.')}. Logs: trainlet logs {self.id}")
+
+    def _name_of(self, task: wire.TaskView) -> str:
+        return task.key.removeprefix(f"{self.id}.")
 
     @property
     def _workdir(self) -> Path:
@@ -443,3 +371,19 @@ class Run:
 
     def _decode(self, value: Any) -> Any:
         return codecs.decode(value, self._session.store, workdir=self._workdir)
+
+
+def _say_abandoned(found: weakref.ref[Run]) -> None:
+    """Say at the end of a process that a run which it drives ends with it, and stop that run now."""
+    run = found()
+    if run is None or not run._drives():
+        return
+    print(
+        f"trainlet: this process ends, and run {run.id} stops after a checkpoint. Wait with run.wait(); "
+        f"continue it with: trainlet resume {run.id}",
+        file=sys.stderr,
+    )
+    try:
+        run._client.cancel_run(run.id, "the process that waited for it ended")
+    except TrainletError:
+        return  # the dispatcher's lease runs out by itself

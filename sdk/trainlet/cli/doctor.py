@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
-import json
+import secrets
 import shutil
 import sys
 from collections.abc import Iterator
@@ -75,31 +76,55 @@ def _disk(settings: Settings) -> Iterator[Finding]:
 def _platform(settings: Settings) -> Iterator[Finding]:
     from trainlet.client import connect
 
+    fix = f"see {settings.home / 'platform.log'}" if settings.api is None else "check TRAINLET_API and TRAINLET_TOKEN"
     try:
         client = connect(settings)
         info = client.get_info()
     except TrainletError as error:
-        yield Finding("training API", "bad", str(error).splitlines()[0], "see platform.log in the home")
+        yield Finding("training API", "bad", str(error).splitlines()[0], fix)
         return
-    where = f"{client.url} ({'embedded, process ' + str(info.pid) if info.embedded else 'remote'}, {info.version})"
+    where = f"{client.url} ({f'embedded, process {info.pid}' if info.embedded else 'remote'}, {info.version})"
     same = info.protocol == wire.PROTOCOL
     yield Finding("training API", "ok" if same else "bad", where, "" if same else "update trainlet or the API")
-    yield Finding("store", "ok", info.store_url)
+    yield from _versions(info)
+    yield _store(info.store_url)
+    yield _devices(info)
+    if info.embedded and sys.stdout.isatty():  # the link holds the token: not for logs and bug reports
+        yield Finding("dashboard", "ok", f"{client.url}/?token={client.token}")
+
+
+def _versions(info: wire.ServiceInfo) -> Iterator[Finding]:
+    ours = importlib.metadata.version("trainlet")
+    if info.version and info.version != ours:
+        fix = "end it: the next command starts the new one" if info.embedded else "use the same version on both sides"
+        yield Finding("version", "warn", f"trainlet {ours} here, {info.version} at the API", fix)
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if info.python and not info.python.startswith(here + "."):
+        fix = f"use Python {info.python.rpartition('.')[0]} here, or workers with {here}"
+        yield Finding("python of workers", "warn", f"{info.python}, here {here}", fix)
+
+
+def _store(url: str) -> Finding:
+    """Write, read and remove a small object, as every run does."""
+    from trainlet.client.stores import open_store
+
+    key = f"doctor/{secrets.token_hex(8)}"
+    try:
+        store = open_store(url)
+        store.create(key, b"doctor")
+        good = store.get(key) == b"doctor"
+        store.delete(key)
+    except (TrainletError, OSError) as error:
+        return Finding("store", "bad", f"{url}: {str(error).splitlines()[0]}", "make it writable for this user")
+    return Finding("store", "ok" if good else "bad", url, "" if good else "it gives other bytes than it got")
+
+
+def _devices(info: wire.ServiceInfo) -> Finding:
     real = [device for device in info.devices if not device.virtual]
-    names = ", ".join(sorted({device.sku for device in real}))
     if real:
-        yield Finding("devices", "ok", f"{len(real)} real: {names}")
-    else:
-        count = len(info.devices)
-        yield Finding(
-            "devices",
-            "warn",
-            f"no GPU; {count} virtual devices stand in",
-            "set TRAINLET_VIRTUAL_GPUS for another number",
-        )
-    if info.embedded:
-        known = json.loads((settings.home / "platform.json").read_text())
-        yield Finding("dashboard", "ok", f"{known['url']}/?token={known['token']}")
+        return Finding("devices", "ok", f"{len(real)} real: {', '.join(sorted({device.sku for device in real}))}")
+    fix = "set TRAINLET_VIRTUAL_GPUS for another number"
+    return Finding("devices", "warn", f"no GPU; {len(info.devices)} virtual devices stand in", fix)
 
 
 COMMANDS = (doctor,)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
+import contextlib
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
-from trainlet.cli import loading, output, summary
+from trainlet.cli import live, loading, output, summary
 from trainlet.core import wire
-from trainlet.core.errors import UserError
+from trainlet.core.errors import TrainletError, UserError
 from trainlet.core.settings import Settings
 from trainlet.pipelines import Pipeline
 from trainlet.runs import Run, get
@@ -36,17 +37,15 @@ def up(port: int) -> int:
 
 
 def _announce(home: Path, process: subprocess.Popen[bytes]) -> None:
-    import json
-    import time
-
     from trainlet.client import embedded
+    from trainlet.client.http import Client
 
     while process.poll() is None:
-        client = embedded.find(home)
-        if client is not None and client.get_info().pid == process.pid:
-            known = json.loads((home / "platform.json").read_text())
-            click.echo(f"dashboard: {known['url']}/?token={known['token']}")
-            return
+        with contextlib.suppress(TrainletError):
+            known = embedded.find(home)
+            if known is not None and Client(*known).get_info().pid == process.pid:
+                click.echo(f"dashboard: {known[0]}/?token={known[1]}")
+                return
         time.sleep(0.1)
 
 
@@ -54,13 +53,11 @@ def _announce(home: Path, process: subprocess.Popen[bytes]) -> None:
 @click.argument("target", metavar="FILE[:PIPELINE]")
 @click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="A parameter; JSON or text.")
 @click.option("--local", is_flag=True, help="Run in this process instead of on the training API.")
-@click.option("--detach", is_flag=True, hidden=True)
 @output.json_option
-def run(target: str, params: tuple[str, ...], local: bool, detach: bool, as_json: bool) -> int:
+def run(target: str, params: tuple[str, ...], local: bool, as_json: bool) -> int:
     """Run a pipeline (or a step) and follow it to its end."""
     found = loading.load(target)
-    known = list(inspect.signature(found).parameters)
-    values = loading.parameters(params, known)
+    values = loading.parameters(params, found)
     if local:
         result = found.local(**values) if isinstance(found, Pipeline) else found(**values)
         output.print_json({"result": result}) if as_json else click.echo(f"result: {result}")
@@ -103,18 +100,24 @@ def compile_(target: str, out: Path) -> None:
 
 
 def follow(started: Run, as_json: bool) -> int:
-    """Print task states and log lines as they come, then the summary; returns the exit code."""
-    say = (lambda text: None) if as_json else _Lines()
-    say(f"run {started.id}")
-    started.on_change = Changes(say)
-    logs = threading.Thread(target=_print_logs, args=(started, say), daemon=True)
-    logs.start()
+    """Show task states and log lines as they come, then the summary; returns the exit code."""
     error: Exception | None = None
-    try:
-        started.wait()
-    except Exception as failure:  # noqa: BLE001 - printed after the table, with its exit code
-        error = failure
-    logs.join(timeout=10.0)
+    with live.screen(quiet=as_json) as screen:
+        screen.say(f"run {started.id}")
+        changes = Changes(screen.say)
+
+        def tell(task: wire.TaskView) -> None:
+            changes(task)
+            screen.show(task)
+
+        started.on_change = tell
+        logs = threading.Thread(target=_print_logs, args=(started, screen.say), daemon=True)
+        logs.start()
+        try:
+            started.wait()
+        except Exception as failure:  # noqa: BLE001 - shown after the table, with its exit code
+            error = failure
+        logs.join(timeout=10.0)
     if as_json:
         view = started.view.model_dump(mode="json", exclude={"graph"})
         view["tasks"] = [task.model_dump(mode="json") for task in started.tasks]
@@ -122,29 +125,17 @@ def follow(started: Run, as_json: bool) -> int:
     else:
         summary.tasks_table(started)
         summary.bill(started)
-        outputs = {} if error is not None else started.outputs
-        for name, value in outputs.items():
+        for name, value in ({} if error is not None else started.outputs).items():
             click.echo(f"{name}: {value}")
     if error is not None:
         raise error
     return 0
 
 
-class _Lines:
-    """Prints whole lines from several threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    def __call__(self, text: str) -> None:
-        with self._lock:
-            click.echo(text)
-
-
 class Changes:
-    """Prints a task's state when it or its reason changes."""
+    """Says a task's state when it or its reason changes."""
 
-    def __init__(self, say: Any) -> None:
+    def __init__(self, say: Callable[[str], object]) -> None:
         self._say = say
         self._last: dict[str, tuple[str, str]] = {}
 
@@ -158,13 +149,10 @@ class Changes:
         self._say(f"{output.clock(task.updated_at)} {name} {task.state}{epoch}: {task.reason}")
 
 
-def _print_logs(started: Run, say: Any) -> None:
-    from trainlet.core.errors import TrainletError
-
+def _print_logs(started: Run, say: Callable[[str], object]) -> None:
     try:
         for line in started.logs(follow=True):
-            rank = f" rank {line.rank}" if line.rank else ""
-            say(f"{output.clock(line.at)} [{line.node}{rank}] {line.text}")
+            say(output.log_line(line))
     except TrainletError as error:
         say(f"logs: {error}")
 

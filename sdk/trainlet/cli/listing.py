@@ -44,16 +44,8 @@ def runs(limit: int, as_json: bool) -> None:
 def logs(run_id: str, follow: bool, task: str | None, as_json: bool) -> None:
     """Print the log lines of a run."""
     found = get(run_id)
-    key = found.task(task).key if task else None
-    for line in found.logs(follow=follow):
-        if key is not None and line.task != key:
-            continue
-        if as_json:
-            click.echo(line.model_dump_json())
-        else:
-            rank = f" rank {line.rank}" if line.rank else ""
-            again = f" #{line.epoch}" if line.epoch > 1 else ""
-            click.echo(f"{output.clock(line.at)} [{line.node}{again}{rank}] {line.text}")
+    for line in found.task(task).logs(follow=follow) if task else found.logs(follow=follow):
+        click.echo(line.model_dump_json() if as_json else output.log_line(line))
 
 
 @click.command()

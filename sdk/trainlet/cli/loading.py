@@ -4,44 +4,59 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import inspect
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from trainlet.core.errors import UserError
+from pydantic import TypeAdapter, ValidationError
+
+from trainlet.cli import tracebacks
+from trainlet.core import hints
+from trainlet.core.errors import TrainletError, UserError
 from trainlet.pipelines import Pipeline
 from trainlet.steps import Step
 
+Target = Pipeline[Any, Any] | Step[Any, Any]
 
-def load(target: str) -> Pipeline[Any, Any] | Step[Any, Any]:
+
+def load(target: str) -> Target:
     """Import the file and return its pipeline (or step); UserError names those that it has."""
     path_text, _, name = target.partition(":")
     module = _import(Path(path_text))
     pipelines = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
     steps = {key: value for key, value in vars(module).items() if isinstance(value, Step)}
+    known: dict[str, Target] = {**steps, **pipelines}
     if name:
-        found: Pipeline[Any, Any] | Step[Any, Any] | None = pipelines.get(name) or steps.get(name)
-        if found is None:
-            near = difflib.get_close_matches(name, [*pipelines, *steps], n=1)
-            meant = f" Did you mean {near[0]!r}?" if near else ""
-            raise UserError(f"{path_text} has no pipeline or step {name!r}.{meant} It has: {_names(pipelines, steps)}.")
-        return found
-    own: dict[str, Any] = {**pipelines} or {**steps}
-    if len(own) == 1:
-        only: Pipeline[Any, Any] | Step[Any, Any] = next(iter(own.values()))
-        return only
-    if not own:
-        raise UserError(f"{path_text} has no @tl.pipeline and no @tl.step.")
-    raise UserError(
-        f"{path_text} has several; name one, such as {path_text}:{next(iter(own))}. It has: {', '.join(own)}."
-    )
+        if name in known:
+            return known[name]
+        near = difflib.get_close_matches(name, known, n=1)
+        meant = f" Did you mean {near[0]!r}?" if near else ""
+        have = ", ".join([*pipelines, *steps]) or "none"
+        raise UserError(f"{path_text} has no pipeline or step {name!r}.{meant} It has: {have}.")
+    for some in (pipelines, steps):
+        own = {key: value for key, value in some.items() if value.__module__ == module.__name__} or dict(some)
+        if len(own) == 1:
+            return next(iter(own.values()))
+        if own:
+            names = ", ".join(own)
+            raise UserError(
+                f"{path_text} has several; name one, such as {path_text}:{next(iter(own))}. It has: {names}."
+            )
+    raise UserError(f"{path_text} has no @tl.pipeline and no @tl.step.")
 
 
-def parameters(texts: Sequence[str], known: Sequence[str]) -> dict[str, Any]:
-    """Read `name=value`: a JSON value, or else a string. UserError for an unknown name."""
+def parameters(texts: Sequence[str], found: Target) -> dict[str, Any]:
+    """Read `name=value` as the parameter's annotation says; without one, a JSON value or else a string.
+
+    Raises UserError for an unknown name, a missing parameter, or a value that does not fit.
+    """
+    known = dict(inspect.signature(found).parameters)
+    known.pop(hints.context_parameter(inspect.unwrap(found)) or "", None)
+    annotations = hints.annotations_of(inspect.unwrap(found))
     values: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -51,15 +66,36 @@ def parameters(texts: Sequence[str], known: Sequence[str]) -> dict[str, Any]:
             near = difflib.get_close_matches(name, known, n=1)
             meant = f" Did you mean {near[0]!r}?" if near else ""
             raise UserError(f"There is no parameter {name!r}.{meant} There are: {', '.join(known) or 'none'}.")
-        try:
-            values[name] = json.loads(value)
-        except ValueError:
-            values[name] = value
+        values[name] = _value(name, value, annotations)
+    _check_complete(known, values)
     return values
 
 
-def _names(pipelines: dict[str, Any], steps: dict[str, Any]) -> str:
-    return ", ".join([*pipelines, *steps]) or "none"
+def _check_complete(known: Mapping[str, inspect.Parameter], values: Mapping[str, Any]) -> None:
+    missing = [name for name, one in known.items() if one.default is one.empty and name not in values]
+    if missing:
+        raise UserError(f"Parameters without a value: {', '.join(missing)}. Pass --param {missing[0]}=...")
+
+
+def _value(name: str, text: str, annotations: Mapping[str, Any]) -> Any:
+    annotation = annotations.get(name, Any)
+    if annotation is str:
+        return text
+    try:
+        plain = json.loads(text)
+    except ValueError:
+        plain = text
+    if annotation is Any or isinstance(annotation, str):
+        return plain
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+    except Exception:  # noqa: BLE001 - a type that pydantic does not know takes what was written
+        return plain
+    try:
+        return adapter.validate_python(plain)
+    except ValidationError as error:
+        kind = getattr(annotation, "__name__", None) or str(annotation)
+        raise UserError(f"--param {name}={text} does not fit {kind}: {error.errors()[0]['msg']}.") from None
 
 
 def _import(path: Path) -> ModuleType:
@@ -67,12 +103,26 @@ def _import(path: Path) -> ModuleType:
         raise UserError(f"There is no file {str(path)!r}.")
     if path.suffix != ".py":
         raise UserError(f"{str(path)!r} is no Python file.")
+    before = sys.modules.get(path.stem)
+    if path.stem in sys.stdlib_module_names or (before is not None and not _same_file(before, path)):
+        raise UserError(f"{path.name} has the name of a module that is imported already. Rename the file.")
     folder = str(path.parent.absolute())
     if folder not in sys.path:
         sys.path.insert(0, folder)
     spec = importlib.util.spec_from_file_location(path.stem, path.absolute())
-    assert spec is not None and spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise UserError(f"{str(path)!r} cannot be imported. Give it a name that Python can import.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except TrainletError:
+        raise
+    except Exception as error:
+        raise UserError(f"{path} cannot be imported.\n{tracebacks.text_of(error)}") from error
     return module
+
+
+def _same_file(module: ModuleType, path: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and Path(file).absolute() == path.absolute()

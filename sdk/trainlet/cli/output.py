@@ -10,7 +10,10 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+
+from trainlet.core import wire
 
 COLORS = {
     "succeeded": "green",
@@ -58,7 +61,7 @@ def table(
 def _cell(cell: Any) -> str:
     text = "" if cell is None else str(cell)
     color = COLORS.get(text)
-    return f"[{color}]{text}[/{color}]" if color else text.replace("[", "\\[")
+    return f"[{color}]{text}[/{color}]" if color else escape(text)
 
 
 def money(nano: int, currency: str) -> str:
@@ -71,6 +74,13 @@ def seconds_between(start: str | None, end: str | None) -> str:
     if not start or not end:
         return ""
     return f"{(datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds():.1f} s"
+
+
+def log_line(line: wire.LogLine) -> str:
+    """Write a line with its time, its node, and the attempt and rank where there are several."""
+    again = f" #{line.epoch}" if line.epoch > 1 else ""
+    rank = f" rank {line.rank}" if line.rank else ""
+    return f"{clock(line.at)} [{line.node}{again}{rank}] {line.text}"
 
 
 def clock(stamp: str | None) -> str:

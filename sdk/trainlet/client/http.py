@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import random
+import secrets
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import httpx
@@ -21,6 +22,7 @@ from trainlet.core import errors, wire
 from trainlet.core.specs import FunctionSpec
 
 _Reply = TypeVar("_Reply", bound=BaseModel)
+PATIENCE_S = 120.0
 
 _PROBLEMS: dict[str, type[errors.TrainletError]] = {
     "fenced": FencedError,
@@ -34,12 +36,25 @@ _PROBLEMS: dict[str, type[errors.TrainletError]] = {
 
 
 class Client:
-    """A connection pool to one training API. Safe to use from several threads."""
+    """A connection pool to one training API. Safe to use from several threads.
 
-    def __init__(self, url: str, token: str | None = None, *, timeout_s: float = 35.0, retry_s: float = 10.0) -> None:
+    A call that finds nobody is repeated for `retry_s` seconds; a method's own `retry_s` overrides that. `revive`, where
+    it is given, is asked for the API's (url, token) of now when nothing listens any more, and may start it.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout_s: float = 35.0,
+        retry_s: float = 10.0,
+        revive: Callable[[], tuple[str, str]] | None = None,
+    ) -> None:
         self.url = url.rstrip("/")
         self.token = token
         self._retry_s = retry_s
+        self._revive = revive
         headers = {wire.PROTOCOL_HEADER: str(wire.PROTOCOL)}
         if token:
             headers["Authorization"] = f"Bearer {token}"
@@ -79,10 +94,10 @@ class Client:
         return [wire.FunctionView.model_validate(item) for item in self._pages("/v1/functions")]
 
     def invoke(self, name: str, body: wire.Invoke, *, wait_s: float = 0, key: str | None = None) -> wire.TaskView:
-        """Run a function once; with `wait_s` the reply may already hold the result."""
-        headers = {"Prefer": f"wait={wait_s:g}"} if wait_s else {}
-        if key:
-            headers["Idempotency-Key"] = key
+        """Run a function once, also over repeats with the same key; with `wait_s` the reply may hold the result."""
+        headers = {"Idempotency-Key": key or secrets.token_hex(16)}  # a repeated request must not start it twice
+        if wait_s:
+            headers["Prefer"] = f"wait={wait_s:g}"
         return self._call("POST", f"/v1/functions/{name}:invoke", wire.TaskView, body, headers=headers)
 
     # -- runs and tasks
@@ -146,7 +161,11 @@ class Client:
         return [wire.LogLine.model_validate(item) for item in page.items]
 
     def follow_logs(self, run_id: str, *, task: str | None = None, after: int = 0) -> Iterator[wire.LogLine]:
-        """Yield log lines until the run ends; reconnects where it stopped."""
+        """Yield log lines until the run (or the task) ends; over broken connections it goes on where it stopped.
+
+        Raises ApiUnreachable when the API stays away for `PATIENCE_S`.
+        """
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 for event, data in self._events(f"/v1/runs/{run_id}/logs", after, {"task": task}):
@@ -154,9 +173,14 @@ class Client:
                         return
                     line = wire.LogLine.model_validate(data)
                     after = line.seq
+                    deadline = time.monotonic() + PATIENCE_S
                     yield line
+                deadline = time.monotonic() + PATIENCE_S
             except ApiUnreachable:
-                self.get_run(run_id)  # raises when the API stays away
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.2)
+            self._revived()
 
     def usage(self, run_id: str | None = None, task: str | None = None) -> wire.UsageReport:
         """Return the metered seconds and their cost."""
@@ -234,7 +258,7 @@ class Client:
         sent = {"Content-Type": "application/json", **(headers or {})} if content is not None else headers
         query = {name: value for name, value in (params or {}).items() if value is not None}
         deadline = time.monotonic() + (self._retry_s if retry_s is None else retry_s)
-        pause = 0.05
+        pause, revivals = 0.05, 0
         while True:
             try:
                 response = self._http.request(method, path, content=content, params=query, headers=sent)
@@ -243,6 +267,9 @@ class Client:
                     f"The training API at {self.url} does not answer ({type(error).__name__}: {error}). "
                     "Is it running? `trainlet doctor` tells."
                 )
+                if isinstance(error, httpx.ConnectError) and retry_s != 0 and revivals < 3 and self._revived():
+                    revivals += 1
+                    deadline = max(deadline, time.monotonic() + 2 * pause)
             else:
                 if response.status_code not in (502, 503, 504):
                     return _checked(response)
@@ -252,12 +279,27 @@ class Client:
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, 1.0)
 
+    def _revived(self) -> bool:
+        """Follow the API to where it is now, where somebody knows; say whether it answers there."""
+        if self._revive is None:
+            return False
+        try:
+            url, token = self._revive()
+        except errors.PlatformError as error:
+            raise ApiUnreachable(str(error)) from error
+        self.url, self.token = url, token
+        self._http.base_url = httpx.URL(url)
+        self._http.headers["Authorization"] = f"Bearer {token}"
+        return True
+
     def _events(self, path: str, after: int, params: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         """Yield (event, data) of a server-sent event stream."""
         headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
         query = {name: value for name, value in params.items() if value is not None}
         try:
             with self._http.stream("GET", path, params=query, headers=headers) as response:
+                if response.status_code in (502, 503, 504):
+                    raise ApiUnreachable(f"The training API at {self.url} answers {response.status_code}.")
                 if response.status_code != 200:
                     response.read()
                     _checked(response)
