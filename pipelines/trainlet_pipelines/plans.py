@@ -101,7 +101,7 @@ class Plan:
 
     def _needs_of(self, part: Part) -> list[tuple[str, bool]]:
         """Return what a part needs from outside of itself; a scope needs what the parts inside it need."""
-        inside = {part.id, *(one.id for one in self._inside(part.id))}
+        inside = {one.id for one in self._inside(part.id)}
         found: dict[str, bool] = {}
         for one in (part, *self._inside(part.id)):
             for needed in one.after:
