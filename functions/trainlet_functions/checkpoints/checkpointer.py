@@ -6,6 +6,7 @@ end it saves and raises the signal that says why. Saving runs on the calling thr
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +63,7 @@ class Checkpointer:
         self._last_save_ns = self._clock.boot_ns()
         self._failures = 0
         self._protected: str | None = None
+        self._sound: str | None = None  # the newest commit whose bytes this process read back or wrote
 
     def register(self, **objects: Any) -> None:
         """Name what belongs to a checkpoint. Raises UserError for what cannot be saved without pickle."""
@@ -88,7 +90,7 @@ class Checkpointer:
                 continue
             self._load(manifest, tensors)
             self._step = self._saved_step = commit.step
-            self._protected = commit.manifest
+            self._protected = self._sound = commit.manifest
             self._last_save_ns = self._clock.boot_ns()
             self._emit("restored", {"step": commit.step})
             return Progress(commit.step, manifest.data.get("epoch"), manifest.data.get("samples"))
@@ -155,6 +157,8 @@ class Checkpointer:
             raise UserError(
                 f"checkpoint on_improve needs the metric {name!r} in ctx.checkpoint.step(metrics=...); got: {known}."
             )
+        if not math.isfinite(values[name]):
+            return False
         best = self._best_value(name)
         return best is None or (values[name] < best if direction == "min" else values[name] > best)
 
@@ -183,6 +187,7 @@ class Checkpointer:
     def _save(self, reason: str, metrics: dict[str, float], data: dict[str, int | None]) -> None:
         state = self._acquire()
         began = time.perf_counter()
+        metrics = {name: value for name, value in metrics.items() if math.isfinite(value)}  # JSON has no NaN
         manifest = self._write(state, reason, metrics, data)
         key, digest = manifests.write(self._store, self._prefix, manifest)
         commit = Commit(
@@ -197,6 +202,7 @@ class Checkpointer:
             packs=tuple(sorted({part.pack for entry in manifest.tensors.values() for part in entry.slices})),
         )
         self._log.append("commit", self._epoch, lambda before: _with(before, commit))
+        self._sound = key
         self._saved_step = self._step
         self._last_save_ns = self._clock.boot_ns()
         fields = {"step": self._step, "epoch": self._epoch, "reason": reason, "size_bytes": manifest.bytes_total}
@@ -243,9 +249,12 @@ class Checkpointer:
         )
 
     def _known_entries(self, state: State) -> dict[tuple[str, tuple[int, ...], str], packs.TensorEntry]:
-        """Return the tensors of the newest live commit by content: only live packs may be referred to."""
+        """Return the tensors of the newest live commit by content: only live packs may be referred to.
+
+        A commit that this process has neither written nor read back may be damaged, so nothing refers to it.
+        """
         newest = state.newest()
-        if newest is None:
+        if newest is None or newest.manifest != self._sound:
             return {}
         try:
             manifest = manifests.read(self._store, newest)

@@ -83,7 +83,7 @@ def _encode(value: Any, to: _Encoder, where: str) -> Any:
         return {TAG: "frozenset" if isinstance(value, frozenset) else "set", "items": sorted(parts, key=canonical_json)}
     if isinstance(value, bytes | bytearray):
         return {TAG: "bytes", "base64": base64.b64encode(value).decode()}
-    if isinstance(value, datetime.datetime | datetime.date):
+    if kind in (datetime.datetime, datetime.date):  # a subclass (pandas' Timestamp) would not come back as itself
         return {TAG: type(value).__name__, "value": value.isoformat()}
     if isinstance(value, datetime.timedelta):
         return {TAG: "timedelta", "value": [value.days, value.seconds, value.microseconds]}
