@@ -146,7 +146,7 @@ class Run:
         self.id = run_id
         self.on_change: Callable[[wire.TaskView], object] | None = None
         self._session = session
-        self._thread: threading.Thread | None = None
+        self._ended: threading.Event | None = None
         self._runner: Runner | None = None
         self._crash: BaseException | None = None
 
@@ -279,7 +279,7 @@ class Run:
     # -- driving
 
     def _drives(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+        return self._ended is not None and not self._ended.is_set()
 
     def _drive(self, graph: graphs.Graph, params: Mapping[str, Any], lease: wire.DispatcherLease) -> None:
         from trainlet_pipelines import remote, runner, values
@@ -292,13 +292,13 @@ class Run:
         space = values.EncodedSpace(self._session.store, self._workdir)
         self._crash = None
         self._runner = runner.Runner(graph, params, space, executor)
-        self._thread = threading.Thread(
-            target=self._walk, args=(self._runner, executor), name=f"drive-{self.id}", daemon=True
-        )
-        self._thread.start()
+        # An event, because a join that Ctrl-C interrupts takes the thread for ended (bpo-45274).
+        self._ended = threading.Event()
+        arguments = (self._runner, executor, self._ended)
+        threading.Thread(target=self._walk, args=arguments, name=f"drive-{self.id}", daemon=True).start()
         atexit.register(_say_abandoned, weakref.ref(self))
 
-    def _walk(self, walker: Runner, executor: Remote) -> None:
+    def _walk(self, walker: Runner, executor: Remote, ended: threading.Event) -> None:
         try:
             body = self._outcome(walker)
             executor.patient(lambda client: client.finish_run(self.id, body))
@@ -306,6 +306,7 @@ class Run:
             self._crash = error
         finally:
             executor.close()
+            ended.set()
 
     def _outcome(self, walker: Runner) -> wire.RunFinish:
         """Run the graph and describe its end; a fault of the runner itself is the end of the run, too."""
@@ -336,8 +337,8 @@ class Run:
                 raise TimeoutError(f"Run {self.id} is not finished after {timeout:g} s; it goes on.")
             return seconds
 
-        while self._thread is not None and self._thread.is_alive():
-            self._thread.join(left(1.0))
+        while self._ended is not None and not self._ended.wait(left(1.0)):
+            continue
         cursor, view = 0, self.view
         if view.state == "running" and self._crash is not None:
             raise PlatformError(f"Run {self.id} could not be driven: {self._crash}") from self._crash
