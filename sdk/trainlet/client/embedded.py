@@ -21,7 +21,7 @@ from trainlet.client.http import Client
 from trainlet.core.errors import PlatformError, TrainletError, UserError
 from trainlet.core.settings import Settings
 
-START_S = 30.0
+START_S = 90.0  # a busy machine needs it; a platform that dies is noticed at once
 
 
 def connect(settings: Settings) -> Client:

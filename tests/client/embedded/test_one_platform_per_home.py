@@ -15,7 +15,7 @@ import pytest
 from trainlet.client import ProtocolMismatch, connect, embedded
 from trainlet.core.errors import PlatformError, UserError
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = pytest.mark.timeout(150)
 ASK = (
     "from trainlet.client import connect; from trainlet.core.settings import Settings; "
     "print(connect(Settings.from_environment()).get_info().pid)"
@@ -33,7 +33,7 @@ def kill(pid: int | None) -> None:
 
 def test_several_processes_that_ask_at_once_get_one_platform(settings):
     asking = [subprocess.Popen([sys.executable, "-c", ASK], stdout=subprocess.PIPE, text=True) for _ in range(4)]
-    pids = {process.communicate(timeout=60)[0].strip() for process in asking}
+    pids = {process.communicate(timeout=120)[0].strip() for process in asking}
     assert len(pids) == 1 and pids != {""}
     client = connect(settings)
     assert str(client.get_info().pid) in pids

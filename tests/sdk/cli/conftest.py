@@ -54,7 +54,7 @@ def trainlet(home: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedPr
     def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         command = [str(Path(sys.executable).with_name("trainlet")), *arguments]
         return subprocess.run(
-            command, capture_output=True, text=True, cwd=tmp_path, timeout=60, env={**os.environ, **env}, check=False
+            command, capture_output=True, text=True, cwd=tmp_path, timeout=120, env={**os.environ, **env}, check=False
         )
 
     return run

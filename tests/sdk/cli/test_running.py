@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.timeout(100), pytest.mark.xdist_group("cli")]
+pytestmark = [pytest.mark.timeout(150), pytest.mark.xdist_group("cli")]
 
 TRAINLET = str(Path(sys.executable).with_name("trainlet"))
 FLOW = """
@@ -177,6 +177,6 @@ def test_a_reader_that_goes_away_is_no_error(trainlet, home, tmp_path):
     name = run_id(trainlet("run", "flow.py:counting", "-p", "steps=200").stdout)
     shell = f"{TRAINLET} logs {name} | head -n 1"
     done = subprocess.run(
-        ["bash", "-c", shell], capture_output=True, text=True, timeout=60, check=False, env=os.environ
+        ["bash", "-c", shell], capture_output=True, text=True, timeout=120, check=False, env=os.environ
     )
     assert done.stdout.count("\n") == 1 and done.stderr == ""

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-pytestmark = [pytest.mark.timeout(100), pytest.mark.xdist_group("cli")]
+pytestmark = [pytest.mark.timeout(150), pytest.mark.xdist_group("cli")]
 
 FLOW = """
 import trainlet as tl
