@@ -7,6 +7,7 @@ the graph in this process; `get` finds a run again, also from another process, w
 from __future__ import annotations
 
 import atexit
+import functools
 import html
 import secrets
 import sys
@@ -294,11 +295,12 @@ class Run:
         self._runner = runner.Runner(graph, params, space, executor)
         # An event, because a join that Ctrl-C interrupts takes the thread for ended (bpo-45274).
         self._ended = threading.Event()
-        arguments = (self._runner, executor, self._ended)
+        at_exit = functools.partial(_say_abandoned, weakref.ref(self))
+        arguments = (self._runner, executor, self._ended, at_exit)
         threading.Thread(target=self._walk, args=arguments, name=f"drive-{self.id}", daemon=True).start()
-        atexit.register(_say_abandoned, weakref.ref(self))
+        atexit.register(at_exit)
 
-    def _walk(self, walker: Runner, executor: Remote, ended: threading.Event) -> None:
+    def _walk(self, walker: Runner, executor: Remote, ended: threading.Event, at_exit: Callable[[], object]) -> None:
         try:
             body = self._outcome(walker)
             executor.patient(lambda client: client.finish_run(self.id, body))
@@ -307,6 +309,7 @@ class Run:
         finally:
             executor.close()
             ended.set()
+            atexit.unregister(at_exit)
 
     def _outcome(self, walker: Runner) -> wire.RunFinish:
         """Run the graph and describe its end; a fault of the runner itself is the end of the run, too."""
