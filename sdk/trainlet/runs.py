@@ -150,6 +150,7 @@ class Run:
         self._ended: threading.Event | None = None
         self._runner: Runner | None = None
         self._crash: BaseException | None = None
+        self._canceled = False
 
     def __repr__(self) -> str:
         return f"<Run {self.id} {self.state}>"
@@ -233,7 +234,8 @@ class Run:
         same = [task for task in found if self._name_of(task) == name] or [task for task in found if task.node == name]
         if len(same) == 1:
             return handles.TaskHandle(self._client, self.id, same[0].key, self._decode)
-        names = ", ".join(map(self._name_of, (same or found)[:20])) or "none yet"
+        ordered = sorted(map(self._name_of, same or found), key=lambda one: (len(one), one))
+        names = ", ".join(ordered[:20]) or "none yet"
         if same:
             raise UserError(f"Run {self.id} has {len(same)} tasks {name!r}; name one of them: {names}.")
         raise UserError(f"Run {self.id} has no task {name!r}. It has: {names}.")
@@ -253,6 +255,7 @@ class Run:
     def cancel(self, reason: str = "cancelled by the user") -> None:
         """Stop after a checkpoint; a finished run stays as it is."""
         if self._runner is not None and self._drives():
+            self._canceled = True
             self._runner.cancel(reason)
         else:
             self._client.cancel_run(self.id, reason)
@@ -291,7 +294,7 @@ class Run:
 
         executor = remote.Remote(self._client, self.id, lease, tell)
         space = values.EncodedSpace(self._session.store, self._workdir)
-        self._crash = None
+        self._crash, self._canceled = None, False
         self._runner = runner.Runner(graph, params, space, executor)
         # An event, because a join that Ctrl-C interrupts takes the thread for ended (bpo-45274).
         self._ended = threading.Event()
@@ -380,7 +383,7 @@ class Run:
 def _say_abandoned(found: weakref.ref[Run]) -> None:
     """Say at the end of a process that a run which it drives ends with it, and stop that run now."""
     run = found()
-    if run is None or not run._drives():
+    if run is None or run._canceled or not run._drives():
         return
     print(
         f"trainlet: this process ends, and run {run.id} stops after a checkpoint. Wait with run.wait(); "

@@ -260,6 +260,8 @@ class Client:
         deadline = time.monotonic() + (self._retry_s if retry_s is None else retry_s)
         pause, revivals = 0.05, 0
         while True:
+            if self._http.is_closed:  # by `close`, or because this process ends
+                raise ApiUnreachable(f"The connection to {self.url} was closed.")
             try:
                 response = self._http.request(method, path, content=content, params=query, headers=sent)
             except httpx.TransportError as error:

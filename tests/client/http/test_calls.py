@@ -154,6 +154,12 @@ def test_an_api_that_cannot_be_revived_is_unreachable_with_the_reason(make_clien
             client.get_run("r-1")
 
 
+def test_a_closed_client_is_unreachable_and_does_not_wait(server, client):
+    client.close()
+    with pytest.raises(ApiUnreachable, match="was closed"):
+        client.get_run("r-1")
+
+
 def test_every_public_method_has_typed_arguments_and_result():
     for name, method in vars(Client).items():
         if not name.startswith("_") and inspect.isfunction(method):
