@@ -10,7 +10,7 @@ import pytest
 
 import trainlet as tl
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.xdist_group("children")]
+pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("children")]
 
 
 def test_a_step_returns_its_value_with_its_type(shared: Any, faulty: Any) -> None:

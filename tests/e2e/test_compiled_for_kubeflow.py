@@ -15,7 +15,7 @@ import yaml
 import trainlet as tl
 from trainlet.core.settings import Settings
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.xdist_group("children")]
+pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("children")]
 
 
 def container(compiled: Path, name: str) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 
 import trainlet as tl
 
-pytestmark = [pytest.mark.timeout(150), pytest.mark.xdist_group("kills")]
+pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("kills")]
 
 STEPS = 60
 SUM = sum(range(STEPS))
