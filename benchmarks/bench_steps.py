@@ -43,3 +43,10 @@ def hold(seconds: float) -> list[float]:
     begin = time.time()
     time.sleep(seconds)
     return [begin, time.time()]
+
+
+@tl.step
+def nap(seconds: float) -> None:
+    """Say so and keep the worker busy for a while."""
+    print("napping", flush=True)
+    time.sleep(seconds)

@@ -20,15 +20,15 @@ def create(client: Any, spec: Any, run_id: str, count: int) -> float:
     begin = time.perf_counter()
     for index in range(count):
         body = wire.TaskCreate(
-            run_id=run_id, node="noop", function=spec.name, digest=spec.digest(), args={"value": index}
+            run_id=run_id, node="nap", function=spec.name, digest=spec.digest(), args={"seconds": 0.0}
         )
-        client.put_task(f"{run_id}.noop.{index}", body)
+        client.put_task(f"{run_id}.nap.{index}", body)
     return count / (time.perf_counter() - begin)
 
 
 def measure(home: Path) -> dict[str, Any]:
     """Return rates per second."""
-    from bench_steps import chatty, noop
+    from bench_steps import chatty, nap
 
     chatty.remote(1)
     begin = time.perf_counter()
@@ -37,14 +37,19 @@ def measure(home: Path) -> dict[str, Any]:
     seconds = time.perf_counter() - begin
     assert seen == LINES, f"{LINES - seen} log lines are missing"
 
-    single = noop.with_options(name="bench-noop", max_workers=1)  # the tasks wait; creating them is what is measured
-    single.remote(1)  # registers the function
+    single = nap.with_options(name="bench-nap", max_workers=1)
+    holder = single.spawn(
+        3600.0
+    )  # keeps the only worker busy: the others wait, and creating them is all that is measured
+    next(iter(holder.logs(follow=True)))
     client = connect(Settings.from_environment())
     spec = single.spec()
-    client.put_run("bench-hold", wire.RunCreate(pipeline="bench"))
     empty = create(client, spec, "bench-empty", BATCH)
     create(client, spec, "bench-fill", STORED)
     full = create(client, spec, "bench-full", BATCH)
+    for name in ("bench-empty", "bench-fill", "bench-full"):
+        client.cancel_run(name, "measured")
+    holder.cancel()
     return {
         "tasks_created_per_s": round(empty, 1),
         "tasks_created_per_s_with_10000_stored": round(full, 1),

@@ -6,8 +6,10 @@ from trainlet.core import wire
 from trainlet.core.errors import StepFailed, TrainletError, UserError
 
 
-def step_failed(node: str, error: wire.ErrorInfo, task: str, run_id: str = "") -> StepFailed:
-    """Build the exception of a failed task: what, where, the remote traceback, and where the logs are."""
+def step_failed(
+    node: str, error: wire.ErrorInfo, task: str, run_id: str = "", *, has_checkpoint: bool = False
+) -> StepFailed:
+    """Build the exception of a failed task: what, where, the remote traceback, where the logs are, and how to go on."""
     where = f" at {error.where}" if error.where else ""
     kind = f"{error.type}: " if error.type else ""
     text = f"{node} failed{where}: {kind}{error.message}"
@@ -17,6 +19,8 @@ def step_failed(node: str, error: wire.ErrorInfo, task: str, run_id: str = "") -
         text += f"\n{error.hint}"
     if run_id:
         text += f"\nLogs: trainlet logs {run_id}"
+    if run_id and has_checkpoint:
+        text += f"\nContinue after its last checkpoint: trainlet resume {run_id}"
     return StepFailed(text, kind=error.kind, traceback=error.traceback, task=task)
 
 

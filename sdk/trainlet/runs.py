@@ -363,7 +363,8 @@ class Run:
             )
         failed = [task for task in self.tasks if task.state == "failed"]
         if failed and failed[0].error is not None:
-            return step_failed(self._name_of(failed[0]), failed[0].error, failed[0].key, self.id)
+            task, error = failed[0], failed[0].error
+            return step_failed(self._name_of(task), error, task.key, self.id, has_checkpoint=bool(task.checkpoints))
         if isinstance(self._crash, Exception):
             return self._crash
         message = view.error.message if view.error else view.reason

@@ -53,6 +53,16 @@ class Home:
         except (OSError, ValueError):
             return None
 
+    def address(self) -> tuple[str, str]:
+        """Return (url, token) of the running platform."""
+        known = json.loads((self.path / "platform.json").read_text())
+        return known["url"], known["token"]
+
+    @staticmethod
+    def eventually(look: Callable[[], Any], timeout_s: float = 30.0) -> Any:
+        """Look again until there is something; fail after a while."""
+        return eventually(look, timeout_s)
+
     def worker_pid(self, worker: str) -> int:
         """Return the pid of a worker."""
         return int((self.path / "workers" / worker / "pid").read_text())

@@ -105,9 +105,10 @@ def _serve(platform: Platform, route: Route, **path: Any) -> Response:
 def _check_protocol() -> None:
     theirs = request.headers.get(wire.PROTOCOL_HEADER)
     if theirs is not None and theirs != str(wire.PROTOCOL):
+        older = theirs.isdecimal() and int(theirs[:9]) < wire.PROTOCOL
         raise WrongProtocol(
-            f"You speak protocol {theirs}, this training API speaks {wire.PROTOCOL}. "
-            f"Update {'trainlet where you call from' if theirs < str(wire.PROTOCOL) else 'the training API'}."
+            f"You speak protocol {theirs[:20]}, this training API speaks {wire.PROTOCOL}. "
+            f"Update {'trainlet where you call from' if older else 'the training API'}."
         )
 
 
