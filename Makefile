@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: demo test bench lint types layers check clean
+.PHONY: demo test test-minimum test-newest bench lint types layers check clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -23,6 +23,23 @@ demo: $(VENV)/.demo  ## Run the digits pipeline twice, the second time with its 
 
 test: $(VENV)/.dev  ## Run the tests.
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+# What depends on versions, without the tests that only wait for processes.
+VERSIONED := tests/core tests/client tests/functions tests/knative tests/pipelines tests/sdk/bundles tests/sdk/steps tests/sdk/pipelines
+
+define versioned  # an environment's name, its Python, how versions are chosen
+	$(BIN)/uv venv --quiet --clear --python $(2) $(VENV)-$(1)
+	$(BIN)/uv pip install --quiet --python $(VENV)-$(1)/bin/python $(3) -e '.[all]'
+	$(BIN)/uv pip install --quiet --python $(VENV)-$(1)/bin/python uv --group dev
+	$(VENV)-$(1)/bin/python -m pytest -n 2 --dist loadgroup -q -p no:cacheprovider $(VERSIONED)
+	rm -rf $(VENV)-$(1)
+endef
+
+test-minimum: $(VENV)/.dev  ## Run tests with the oldest versions that pyproject.toml allows.
+	$(call versioned,minimum,$(BIN)/python,--resolution lowest-direct)
+
+test-newest: $(VENV)/.dev  ## Run tests on another Python: make test-newest NEWEST=python3.13
+	$(call versioned,newest,$(NEWEST),)
 
 bench: $(VENV)/.dev  ## Measure, beside a peer where one exists; JSON on stdout and in benchmarks/results.json.
 	$(BIN)/python benchmarks/run.py

@@ -50,7 +50,10 @@ def test_T3_a_killed_worker_is_replaced_and_the_work_resumes(alone: Any, faulty:
     assert [attempt.state for attempt in run.task("count").attempts] == ["lost", "succeeded"]
 
 
-def test_T3_a_killed_platform_is_started_again_and_takes_up_its_workers(alone: Any, faulty: Any) -> None:
+def test_T3_a_killed_platform_is_started_again_and_takes_up_its_workers(
+    alone: Any, faulty: Any, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINLET_DATABASE_URL", database_url)
     run = faulty.long.run(steps=STEPS)
     training(run)
     alone.kill_platform()

@@ -42,9 +42,9 @@ class Backend:
 class Stand:
     """What the application needs of a platform."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, database_url: str) -> None:
         self.settings = Settings(home=home)
-        self.database = Database(f"sqlite:///{home / 'state.db'}")
+        self.database = Database(database_url)
         self.database.migrate()
         self.store = DirectoryStore(home / "store")
         self.backend = Backend()
@@ -83,8 +83,8 @@ class Caller:
 
 
 @pytest.fixture
-def stand(tmp_path: Path) -> Iterator[Stand]:
-    stand = Stand(tmp_path)
+def stand(tmp_path: Path, database_url: str) -> Iterator[Stand]:
+    stand = Stand(tmp_path, database_url)
     yield stand
     stand.database.close()
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from trainlet.core import wire
 from trainlet.core.clocks import ManualClock
@@ -16,7 +13,6 @@ from trainlet.core.specs import Entry, FunctionSpec, GpuRequest, Resources
 from trainlet_functions.state import attempts, devices, functions, runs, supervisor, tasks
 from trainlet_functions.state.database import Capacity, Database
 
-POSTGRES = os.environ.get("TRAINLET_TEST_POSTGRES")
 PROJECT = "default"
 
 
@@ -129,27 +125,6 @@ class World:
             self.clock.advance(min(1.0, seconds))
             self.supervisor.tick()
             seconds -= 1.0
-
-
-def fresh_postgres() -> str:
-    """Empty this test process's own database on the server and return its url."""
-    assert POSTGRES is not None
-    name = "trainlet_state_" + os.environ.get("PYTEST_XDIST_WORKER", "main")
-    server = sa.create_engine(POSTGRES, isolation_level="AUTOCOMMIT")
-    with server.connect() as conn:
-        conn.exec_driver_sql(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-        conn.exec_driver_sql(f"CREATE DATABASE {name}")
-    server.dispose()
-    return sa.make_url(POSTGRES).set(database=name).render_as_string(hide_password=False)
-
-
-_SERVER = pytest.mark.skipif(not POSTGRES, reason="TRAINLET_TEST_POSTGRES names no server")
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=_SERVER)])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Return the url of an empty database."""
-    return f"sqlite:///{tmp_path / 'state.db'}" if request.param == "sqlite" else fresh_postgres()
 
 
 @pytest.fixture
