@@ -1,35 +1,49 @@
-"""The worker's process: `python -m trainlet_functions.worker`, started by the pool or by Knative."""
+"""The worker's process: `python -m trainlet_functions.worker`, started by the pool or by Knative.
+
+A cold start is two processes that import much: this one, and the warm one that children come from. The warm one is
+started before this one imports what it needs itself, so that both import at the same time.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import threading
+from typing import TYPE_CHECKING
 
 from trainlet.core.errors import TrainletError
-from trainlet.core.protocols import WorkerHost
 from trainlet_functions import processes
-from trainlet_functions.hosts import LocalProcessHost
-from trainlet_functions.worker.loop import Worker
-from trainlet_functions.worker.nurseries import Nursery
-from trainlet_functions.worker.server import serve
-from trainlet_functions.worker.settings import WorkerSettings
-from trainlet_knative.hosts import KnativePodHost
+from trainlet_functions.worker.nurseries import MARK, Nursery
+
+if TYPE_CHECKING:
+    from trainlet.core.protocols import WorkerHost
+    from trainlet_functions.worker.loop import Worker
 
 
 def main() -> int:
     """Serve until told to go; returns the exit status."""
+    processes.adopt_orphans()
+    preload = os.environ.get("TRAINLET_PRELOAD")
+    nursery = None
+    if preload is not None:
+        imports = tuple(name for name in preload.split(",") if name)
+        nursery = Nursery.of_worker(os.environ.get(MARK, ""), sys.executable, imports)
+    return _serve(nursery)
+
+
+def _serve(nursery: Nursery | None) -> int:
+    from trainlet_functions.hosts import LocalProcessHost
+    from trainlet_functions.worker.loop import Worker
+    from trainlet_functions.worker.server import serve
+    from trainlet_functions.worker.settings import WorkerSettings
+    from trainlet_knative.hosts import KnativePodHost
+
     try:
         settings = WorkerSettings.from_environment()
     except TrainletError as error:
         print(f"trainlet worker: {error}", file=sys.stderr)
         return 2
     settings.folder.mkdir(parents=True, exist_ok=True)
-    processes.adopt_orphans()
-    nursery = None
-    if settings.preload is not None:
-        # Importing what the steps import takes longest: it begins before anything else.
-        nursery = Nursery.of_worker(settings.worker, sys.executable, settings.preload)
     in_pod = "K_SERVICE" in os.environ
     pod = KnativePodHost() if in_pod else None
     host: WorkerHost = pod or LocalProcessHost()

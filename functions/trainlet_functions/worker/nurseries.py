@@ -13,9 +13,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from trainlet.core.errors import PlatformError
-from trainlet_functions.child.orders import Order
+
+if TYPE_CHECKING:  # a worker starts its warm process before it imports anything that takes long
+    from trainlet_functions.child.orders import Order
 
 MARK = "TRAINLET_WORKER_ID"
 READY_S = 120.0  # importing torch from a cold disk

@@ -26,7 +26,6 @@ class WorkerSettings(Value):
     limits: Limits
     port: int = 0
     platform_file: Path | None = None
-    preload: tuple[str, ...] | None = None
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> WorkerSettings:
@@ -43,7 +42,7 @@ class WorkerSettings(Value):
 
         general = Settings.from_environment(env)
         worker = env.get("TRAINLET_WORKER_ID") or env.get("HOSTNAME") or f"worker-{os.getpid()}"
-        platform_file, preload = env.get("TRAINLET_PLATFORM_FILE"), env.get("TRAINLET_PRELOAD")
+        platform_file = env.get("TRAINLET_PLATFORM_FILE")
         return cls(
             api=need("TRAINLET_API"),
             token=need("TRAINLET_WORKER_TOKEN"),
@@ -56,7 +55,6 @@ class WorkerSettings(Value):
             limits=general.limits,
             port=int(env.get("PORT") or 0),
             platform_file=Path(platform_file) if platform_file else None,
-            preload=None if preload is None else tuple(name for name in preload.split(",") if name),
         )
 
     def current_api(self) -> str:

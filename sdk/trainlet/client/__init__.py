@@ -6,6 +6,7 @@ It starts the embedded platform as a process by module name and never imports it
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from trainlet.client.errors import ApiUnreachable, FencedError, ProtocolMismatch, TakenError
@@ -13,6 +14,10 @@ from trainlet.client.errors import ApiUnreachable, FencedError, ProtocolMismatch
 if TYPE_CHECKING:
     from trainlet.client.http import Client as Client
     from trainlet.core.settings import Settings
+
+# Importing httpx imports its command line too (click, rich, pygments: 290 of 470 ms), unless that cannot be found.
+if "httpx" not in sys.modules:
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
 
 __all__ = ["ApiUnreachable", "FencedError", "ProtocolMismatch", "TakenError", "connect"]
 
