@@ -53,10 +53,8 @@ class Foundling:
 
 def note(folder: Path, worker: str, project: str, function: str, pid: int) -> None:
     """Write down a worker that was just started."""
-    (folder / "pid").write_text(str(pid))
-    temporary = folder / f".{NAME}"
-    temporary.write_text(json.dumps({"worker": worker, "project": project, "function": function, "pid": pid}))
-    temporary.replace(folder / NAME)
+    _write(folder / "pid", str(pid))
+    _write(folder / NAME, json.dumps({"worker": worker, "project": project, "function": function, "pid": pid}))
 
 
 def find(workers: Path) -> list[Foundling]:
@@ -78,6 +76,13 @@ def find(workers: Path) -> list[Foundling]:
 def bury(folder: Path) -> None:
     """Note that the end of a worker has been recorded; its log stays for a while."""
     (folder / NAME).unlink(missing_ok=True)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that is never seen half written."""
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_text(text)
+    temporary.replace(path)
 
 
 def _sweep(folder: Path) -> None:
