@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # a worker starts its warm process before it imports anything
     from trainlet_functions.child.orders import Order
 
 MARK = "TRAINLET_WORKER_ID"
+END_S = 5.0
 READY_S = 120.0  # importing torch from a cold disk
 
 
@@ -136,6 +137,14 @@ class Nursery:
         self._process.kill()
         self._process.wait()
 
+    def _end(self) -> int:
+        """Return the status of the process after it has let go of its channel: a moment later it is gone."""
+        try:
+            return self._process.wait(END_S)
+        except subprocess.TimeoutExpired:  # it hangs on its way out, and nobody can reach it any more
+            self._process.kill()
+            return self._process.wait()
+
     def _answer(self, name: str, timeout_s: float, given_up: Callable[[], bool] = lambda: False) -> int:
         deadline = time.monotonic() + timeout_s
         while True:
@@ -147,7 +156,7 @@ class Nursery:
                     words = f"The warm process of the worker did not answer within {timeout_s:g} s."
                     raise PlatformError(words) from None
         if name not in answer:
-            raise PlatformError(f"The warm process of the worker ended (exit {self._process.poll()}); see worker.log.")
+            raise PlatformError(f"The warm process of the worker ended (exit {self._end()}); see worker.log.")
         return int(answer[name])
 
     def _listen(self) -> None:
