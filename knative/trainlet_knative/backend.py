@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from trainlet.core.clocks import Clock, SystemClock
@@ -29,26 +28,23 @@ _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _TIMEOUT_S = (3.0, 15.0)
 _RECHECK_NS = 30_000_000_000
-_PLURALS = {"ServiceAccount": "serviceaccounts", "Service": "services", "Trigger": "triggers", "Secret": "secrets"}
+_PLURALS = {"ServiceAccount": "serviceaccounts", "Service": "services", "Trigger": "triggers"}
 
 
 class KnativeBackend:
     """The functions of one cluster.
 
-    `mint_token(project, function)` makes the token that a function's workers ask for work with; it is called once per
-    function, when its Secret does not exist yet. Without `api`, the configuration of the pod or of the user is used.
+    Without `api`, the configuration of the pod or of the user is used.
     """
 
     def __init__(
         self,
         cluster: objects.Cluster,
-        mint_token: Callable[[str, str], str],
         *,
         api: ApiClient | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._cluster = cluster
-        self._mint_token = mint_token
         self._api = api or _configured()
         self._clock = clock or SystemClock()
         self._floors: dict[tuple[str, str], tuple[int, int]] = {}  # (namespace, function) -> workers, when
@@ -57,12 +53,7 @@ class KnativeBackend:
     def apply(self, project: str, spec: FunctionSpec) -> None:
         """Make the function's objects what they should be, by server-side apply."""
         namespace = self._cluster.namespace_of(project)
-        secret = f"{_path('v1', namespace, 'secrets')}/{objects.token_secret_name(spec.name)}"
-        wanted = objects.all_objects(self._cluster, project, spec)
-        if self._call("GET", secret, missing_ok=True) is None:
-            token = self._mint_token(project, spec.name)
-            wanted.insert(0, objects.token_secret(self._cluster, project, spec.name, token))
-        for one in wanted:
+        for one in objects.all_objects(self._cluster, project, spec):
             path = f"{_path(one['apiVersion'], namespace, _PLURALS[one['kind']])}/{one['metadata']['name']}"
             query = [("fieldManager", FIELD_MANAGER), ("force", "true")]
             self._call("PATCH", path, body=one, content_type=_APPLY, query=query)

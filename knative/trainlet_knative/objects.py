@@ -14,11 +14,12 @@ from pydantic import Field
 from trainlet.core import envelopes
 from trainlet.core.errors import UserError
 from trainlet.core.models import Value
-from trainlet.core.specs import FunctionSpec, GpuRequest, Name
+from trainlet.core.specs import FunctionSpec, GpuRequest
 
 MIN_SCALE = "autoscaling.knative.dev/min-scale"
 FUNCTION_EXTENSION = "trainletfunction"
-TOKEN_KEY = "token"  # noqa: S105 - the name of a key, not a token
+TOKEN_FOLDER = "/var/run/trainlet/token"  # noqa: S105 - where the token is, not a token
+TOKEN_AUDIENCE = "trainlet-api"  # noqa: S105
 SECRET_KEY = "value"  # noqa: S105
 SECRETS_FOLDER = "/var/run/trainlet/secrets"
 HOME_FOLDER = "/var/lib/trainlet"
@@ -61,25 +62,13 @@ def all_objects(cluster: Cluster, project: str, spec: FunctionSpec) -> list[Obje
 
 
 def service_account(cluster: Cluster, project: str, spec: FunctionSpec) -> Object:
-    """Return the identity of a function's pods; it has no rights in Kubernetes and no mounted token."""
+    """Return the identity of a function's pods; it has no rights in Kubernetes and no token for it."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
         "metadata": _metadata(cluster, project, spec.name),
         "automountServiceAccountToken": False,
     }
-
-
-def token_secret(cluster: Cluster, project: str, function: Name, token: str) -> Object:
-    """Return the Secret that holds the token with which a function's workers ask for work."""
-    metadata = {**_metadata(cluster, project, function), "name": token_secret_name(function)}
-    secret: Object = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
-    return {**secret, "stringData": {TOKEN_KEY: token}}
-
-
-def token_secret_name(function: str) -> str:
-    """Return the name of a function's token Secret."""
-    return f"trainlet-worker-{function}"
 
 
 def service(cluster: Cluster, project: str, spec: FunctionSpec) -> Object:
@@ -98,6 +87,7 @@ def service(cluster: Cluster, project: str, spec: FunctionSpec) -> Object:
         "volumes": [
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": cluster.shared_memory}},
             {"name": "home", "emptyDir": {}},
+            _token(),
             *([_secrets(spec)] if spec.secrets else []),
         ],
     }
@@ -194,7 +184,6 @@ def _container(cluster: Cluster, project: str, spec: FunctionSpec) -> Object:
         requests["cpu"] = f"{round(spec.resources.cpu * 1000)}m"
     if spec.resources.memory_bytes is not None:
         requests["memory"] = limits["memory"] = str(spec.resources.memory_bytes)
-    token = {"secretKeyRef": {"name": token_secret_name(spec.name), "key": TOKEN_KEY}}
     values = {
         "TRAINLET_API": cluster.api_url,
         "TRAINLET_STORE": cluster.store_url,
@@ -204,15 +193,15 @@ def _container(cluster: Cluster, project: str, spec: FunctionSpec) -> Object:
         "TRAINLET_HOME": HOME_FOLDER,
         "TRAINLET_NAMESPACE": cluster.namespace_of(project),
         "TRAINLET_SECRETS_DIR": SECRETS_FOLDER,
+        "TRAINLET_WORKER_TOKEN_FILE": f"{TOKEN_FOLDER}/token",
         "TRAINLET_VIRTUAL_GPUS": "0",
     }
-    environment: list[Object] = [{"name": name, "value": value} for name, value in values.items()]
     return {
         "name": "worker",
         "image": spec.image or cluster.image,
         "command": ["python", "-m", "trainlet_functions.worker"],
         "ports": [{"name": "http1", "containerPort": PORT}],
-        "env": [*environment, {"name": "TRAINLET_WORKER_TOKEN", "valueFrom": token}],
+        "env": [{"name": name, "value": value} for name, value in values.items()],
         "resources": {"limits": limits, "requests": requests},
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -225,9 +214,16 @@ def _container(cluster: Cluster, project: str, spec: FunctionSpec) -> Object:
         "volumeMounts": [
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - the shared memory of the pod, not a temporary file
             {"name": "home", "mountPath": HOME_FOLDER},
+            {"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": True},
             *([{"name": "secrets", "mountPath": SECRETS_FOLDER, "readOnly": True}] if spec.secrets else []),
         ],
     }
+
+
+def _token() -> Object:
+    """Return the volume of the pod's identity: a token that only the training API accepts, renewed by the kubelet."""
+    token = {"audience": TOKEN_AUDIENCE, "expirationSeconds": 3600, "path": "token"}
+    return {"name": "token", "projected": {"sources": [{"serviceAccountToken": token}]}}
 
 
 def _secrets(spec: FunctionSpec) -> Object:

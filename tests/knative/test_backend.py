@@ -30,7 +30,7 @@ def backend(cluster: Cluster, kubernetes_api: Any, clock: ManualClock) -> Iterat
     """Return a backend that talks to the stand-in."""
     configuration = client.Configuration(host=kubernetes_api.url)
     configuration.retries = False
-    made = KnativeBackend(cluster, lambda project, name: f"t-{name}", api=client.ApiClient(configuration), clock=clock)
+    made = KnativeBackend(cluster, api=client.ApiClient(configuration), clock=clock)
     yield made
     made.close()
 
@@ -53,19 +53,12 @@ def test_apply_is_server_side_and_owns_its_fields(
 ) -> None:
     backend.apply("default", spec)
     writes = kubernetes_api.writes()
-    assert [call.body["kind"] for call in writes] == ["Secret", "ServiceAccount", "Service", "Trigger"]
+    assert [call.body["kind"] for call in writes] == ["ServiceAccount", "Service", "Trigger"]
     for call in writes:
         assert (call.method, call.content_type) == ("PATCH", "application/apply-patch+yaml")
         assert call.query == "fieldManager=trainlet&force=true"
         assert call.path.endswith(call.body["metadata"]["name"])
     assert kubernetes_api.objects[SERVICE]["spec"]["template"]["spec"]["containerConcurrency"] == 0
-
-
-def test_a_second_apply_keeps_the_token(backend: KnativeBackend, kubernetes_api: Any, spec: FunctionSpec) -> None:
-    backend.apply("default", spec)
-    kubernetes_api.calls.clear()
-    backend.apply("default", spec)
-    assert [call.body["kind"] for call in kubernetes_api.writes()] == ["ServiceAccount", "Service", "Trigger"]
 
 
 def test_demand_is_the_newest_revisions_floor(backend: KnativeBackend, kubernetes_api: Any, spec: FunctionSpec) -> None:
