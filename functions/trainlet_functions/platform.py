@@ -1,7 +1,8 @@
 """The platform: one process that holds the API's parts together and keeps them going.
 
-It owns the threads (supervisor, relay, demand) and their orderly end. The parts do not know each other: they meet in
-the database, and a change there wakes whoever waits.
+It owns the threads (supervisor, relay, demand, upkeep) and their orderly end. The parts do not know each other: they meet
+in the database, and a change there wakes whoever waits. What starts workers is the only difference between a platform of
+one machine and a replica on a cluster.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
@@ -23,77 +25,123 @@ from trainlet.core.clocks import SystemClock
 from trainlet.core.errors import AccessError, TrainletError
 from trainlet.core.protocols import EventSink, FunctionBackend, ObjectStore
 from trainlet.core.settings import Settings
+from trainlet.core.specs import FunctionSpec
 from trainlet_functions import devices as inventories
 from trainlet_functions import metering
 from trainlet_functions.billing import prices
 from trainlet_functions.pool import CLEAN_EXIT, LocalPool
 from trainlet_functions.relay import LocalSink, Relay
 from trainlet_functions.signatures import Signer
-from trainlet_functions.state import admission, attempts, devices, schema, supervisor, tokens
+from trainlet_functions.state import admission, attempts, devices, functions, schema, supervisor, tokens
 from trainlet_functions.state.database import Capacity, Database, Transaction
+from trainlet_functions.state.tokens import Identity
 from trainlet_functions.worker import spool
+
+if TYPE_CHECKING:
+    from trainlet_knative.objects import Cluster
+    from trainlet_knative.reviews import TokenReviewer
 
 _LOG = logging.getLogger(__name__)
 TICK_S = 0.25
+KEEP_UP_S = 60.0
+UNUSED_S = 30 * 24 * 3600.0  # a function that nobody used for so long gives up its objects until it is used again
 
 
 class Platform:
-    """Everything behind the HTTP API of one process."""
+    """Everything behind the HTTP API of one process. With a `cluster` it is one of its replicas, else a machine of its own."""
 
-    def __init__(self, settings: Settings, *, embedded: bool) -> None:
+    def __init__(self, settings: Settings, *, embedded: bool, cluster: Cluster | None = None) -> None:
         self.settings = settings
         self.embedded = embedded
         home = settings.home
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        database_url = os.environ.get("TRAINLET_DATABASE_URL") or f"sqlite:///{home / 'state.db'}"
+        local = Capacity(owns_devices=True, cpu_slots=max(8, 2 * (os.cpu_count() or 1)))
         self.database = Database(
-            database_url,
+            os.environ.get("TRAINLET_DATABASE_URL") or f"sqlite:///{home / 'state.db'}",
             SystemClock(),
             limits=settings.limits,
-            capacity=Capacity(owns_devices=True, cpu_slots=max(8, 2 * (os.cpu_count() or 1))),
+            capacity=local if cluster is None else Capacity(owns_devices=False, cpu_slots=None),
             prices=prices.load(home),
         )
-        self.store: ObjectStore = open_store(os.environ.get("TRAINLET_STORE") or str(home / "store"))
-        self.signer = Signer.load(home / "signing.key")
+        store_url = os.environ.get("TRAINLET_STORE") or (str(home / "store") if cluster is None else cluster.store_url)
+        self.store: ObjectStore = open_store(store_url)
+        self.signer = Signer.load(Path(os.environ.get("TRAINLET_SIGNING_KEY_FILE") or home / "signing.key"))
+        self._cluster = cluster
+        self._reviewer: TokenReviewer | None = None
         self.closing = threading.Event()
         self.backend: FunctionBackend
         self._relay: Relay
         self._supervisor = supervisor.Supervisor(self.database, self.store)
         self._threads: list[threading.Thread] = []
         self._last_use = time.monotonic()
+        self._stated: dict[tuple[str, str], FunctionSpec] = {}  # functions for which workers are wanted
         self._known_packages: dict[str, str] | None = None
 
     def start(self, url: str) -> str:
         """Migrate, take up what is there, start the threads; returns a client token of this process's life."""
         self.database.migrate()
         with self.database.write() as tx:
-            devices.register(tx, inventories.local_inventory().devices())
-            tx.run(schema.workers.delete())
+            if self._cluster is None:
+                devices.register(tx, inventories.local_inventory().devices())
+                tx.run(schema.workers.delete())
             going = supervisor.grace_after_restart(tx)
             token = self._client_token(tx)
         if going:
             _LOG.info(
                 "took up %d running attempts of an earlier platform; their workers have a lease time to report", going
             )
-        self.backend = LocalPool(
-            home=self.settings.home,
-            api_url=url,
-            mint_token=self._mint_token,
-            public_key=self.signer.public_key,
-            store_url=self.store.url,
-            limits=self.settings.limits,
-            on_exit=self._worker_exited,
-        )
-        sink: EventSink = LocalSink(self.database)
-        self._relay = Relay(self.database, sink, self.signer)
-        for name, body in (("supervisor", self._supervise), ("relay", self._deliver), ("demand", self._state_demand)):
+        self._relay = Relay(self.database, self._connect(url), self.signer)
+        duties = {
+            "supervisor": self._supervise,
+            "relay": self._deliver,
+            "demand": self._state_demand,
+            "upkeep": self._keep_up,
+        }
+        for name, body in duties.items():
             thread = threading.Thread(target=self._forever, args=(name, body), name=name, daemon=True)
             thread.start()
             self._threads.append(thread)
         return token
 
+    def _connect(self, url: str) -> EventSink:
+        """Make what starts workers, and return the way of events to them."""
+        if self._cluster is None:
+            self.backend = LocalPool(
+                home=self.settings.home,
+                api_url=url,
+                mint_token=self._mint_token,
+                public_key=self.signer.public_key,
+                store_url=self.store.url,
+                limits=self.settings.limits,
+                on_exit=self._worker_exited,
+            )
+            return LocalSink(self.database)
+        from trainlet_knative.backend import KnativeBackend
+        from trainlet_knative.connections import Kubernetes
+        from trainlet_knative.reviews import TokenReviewer
+        from trainlet_knative.sinks import BrokerSink
+
+        cluster = self._cluster.model_copy(update={"public_key": self.signer.public_key})
+        kubernetes = Kubernetes()
+        self.backend = KnativeBackend(cluster, kubernetes)
+        self._reviewer = TokenReviewer(cluster, kubernetes)
+        return BrokerSink(cluster.broker_url)
+
+    def identify(self, token: str) -> Identity:
+        """Return who a bearer token belongs to: one of ours, or a pod's. Raises AccessError."""
+        if self._reviewer is not None and token.count(".") == 2:  # a JSON Web Token; ours have no dots
+            pod = self._reviewer.review(token)
+            label = f"pod {pod.worker}"
+            return Identity(pod.project, frozenset({f"worker:{pod.function}"}), label, worker=pod.worker)
+        with self.database.read() as tx:
+            return tokens.verify(tx, token)
+
     def _client_token(self, tx: Transaction) -> str:
         """Return the token of this home's clients; it stays over restarts, so that whoever waits can go on."""
+        given = os.environ.get("TRAINLET_BOOTSTRAP_TOKEN")
+        if given:
+            tokens.ensure(tx, given, self.settings.project, {"admin", "client"}, "bootstrap")
+            return given
         path = self.settings.home / "client.token"
         with contextlib.suppress(OSError, AccessError):
             token = path.read_text()
@@ -162,11 +210,26 @@ class Platform:
         return 0.0 if self._relay.deliver_due() else self._relay.seconds_to_next(1.0)
 
     def _state_demand(self, _seen: int) -> float:
+        """State how many workers each function needs; a function that needs none any more is told so once."""
+        if not self._supervisor.leading:
+            return 1.0
         with self.database.read() as tx:
             wanted = admission.demand(tx)
         for (project, _), (spec, workers) in wanted.items():
             self.backend.demand(project, spec, workers)
+        for key in self._stated.keys() - wanted.keys():
+            self.backend.demand(key[0], self._stated[key], 0)
+        self._stated = {key: spec for key, (spec, _) in wanted.items()}
         return 1.0
+
+    def _keep_up(self, _seen: int) -> float:
+        """Have the backend make what it keeps in the outside world what it should be."""
+        if self._supervisor.leading:
+            with self.database.read() as tx:
+                kept, projects = functions.kept(tx, unused_s=UNUSED_S), functions.projects(tx)
+            self.backend.keep(kept, projects)
+        self.closing.wait(KEEP_UP_S if self._supervisor.leading else TICK_S)
+        return 0.0
 
     # -- what the pool asks for
 

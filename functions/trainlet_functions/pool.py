@@ -17,12 +17,13 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainlet.core.settings import Limits
 from trainlet.core.specs import FunctionSpec
+from trainlet.core.wire import Deployment
 from trainlet_functions import foundlings, processes
 
 _LOG = logging.getLogger(__name__)
@@ -98,6 +99,13 @@ class LocalPool:
 
     def apply(self, project: str, spec: FunctionSpec) -> None:
         """Nothing to prepare: a process is started when there is work."""
+
+    def keep(self, functions: Sequence[tuple[str, FunctionSpec]], projects: Sequence[str]) -> None:
+        """Nothing to keep: processes are all there is."""
+
+    def status(self, project: str, function: str) -> Deployment | None:
+        """Nothing to know: the database knows these workers."""
+        return None
 
     def pin(self, worker: str, busy: bool) -> None:
         """Nothing to do: the pool never takes a worker away."""

@@ -1,4 +1,4 @@
-"""Functions as Knative Services: apply their objects, state the demand, pin busy pods.
+"""Functions as Knative Services: apply their objects, state the demand, pin busy pods, keep everything in order.
 
 Knative decides how many pods run; this backend tells it what the training API knows. The *demand floor* is the newest
 Revision's `min-scale`: concurrency alone is a slow and biased signal for tasks of hours. The *pin* is Kubernetes'
@@ -7,146 +7,169 @@ deletion cost, without which a scale-down may well take the busy pod. It must no
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from trainlet.core.clocks import Clock, SystemClock
 from trainlet.core.errors import PlatformError
 from trainlet.core.specs import FunctionSpec
-from trainlet_knative import objects
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
+from trainlet.core.wire import Deployment
+from trainlet_knative import deployments, objects
+from trainlet_knative.connections import FIELD_MANAGER, PLURALS, Kubernetes, path, path_of
+from trainlet_knative.pins import Pins
 
 _LOG = logging.getLogger(__name__)
-FIELD_MANAGER = "trainlet"
-DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-BUSY_COST = "1000"
-_APPLY = "application/apply-patch+yaml"
-_MERGE = "application/merge-patch+json"
-_TIMEOUT_S = (3.0, 15.0)
 _RECHECK_NS = 30_000_000_000
-_PLURALS = {"ServiceAccount": "serviceaccounts", "Service": "services", "Trigger": "triggers"}
+_SERVING = "serving.knative.dev/v1"
+SELECTOR = "app.kubernetes.io/managed-by=trainlet,trainlet.dev/function"
+_KINDS = frozenset(
+    {
+        ("v1", "ServiceAccount"),
+        (_SERVING, "Service"),
+        ("eventing.knative.dev/v1", "Trigger"),
+        ("sinks.knative.dev/v1alpha1", "JobSink"),
+        ("networking.k8s.io/v1", "NetworkPolicy"),
+    }
+)
 
 
 class KnativeBackend:
-    """The functions of one cluster.
+    """The functions of one cluster."""
 
-    Without `api`, the configuration of the pod or of the user is used.
-    """
-
-    def __init__(
-        self,
-        cluster: objects.Cluster,
-        *,
-        api: ApiClient | None = None,
-        clock: Clock | None = None,
-    ) -> None:
+    def __init__(self, cluster: objects.Cluster, kubernetes: Kubernetes, *, clock: Clock | None = None) -> None:
         self._cluster = cluster
-        self._api = api or _configured()
+        self._kubernetes = kubernetes
         self._clock = clock or SystemClock()
         self._floors: dict[tuple[str, str], tuple[int, int]] = {}  # (namespace, function) -> workers, when
         self._lock = threading.Lock()
+        self._pins = Pins(kubernetes)
+        self.failed_applies = 0
 
     def apply(self, project: str, spec: FunctionSpec) -> None:
         """Make the function's objects what they should be, by server-side apply."""
-        namespace = self._cluster.namespace_of(project)
-        for one in objects.all_objects(self._cluster, project, spec):
-            path = f"{_path(one['apiVersion'], namespace, _PLURALS[one['kind']])}/{one['metadata']['name']}"
-            query = [("fieldManager", FIELD_MANAGER), ("force", "true")]
-            self._call("PATCH", path, body=one, content_type=_APPLY, query=query)
+        try:
+            for wanted in objects.all_objects(self._cluster, project, spec):
+                self._kubernetes.apply(wanted)
+        except PlatformError:
+            self.failed_applies += 1
+            raise
         with self._lock:
-            self._floors.pop((namespace, spec.name), None)
+            self._floors.pop((self._cluster.namespace_of(project), spec.name), None)
 
     def demand(self, project: str, spec: FunctionSpec, workers: int) -> None:
         """Set the floor of the newest Revision; a Revision that is not there yet gets it at the next call."""
+        if spec.backend == "job":
+            return  # each event makes its own Job
         workers = min(workers, spec.max_workers)
-        key = (self._cluster.namespace_of(project), spec.name)
+        namespace, name = key = (self._cluster.namespace_of(project), spec.name)
         now_ns = self._clock.boot_ns()
         with self._lock:
             known = self._floors.get(key)
         if known is not None and known[0] == workers and now_ns - known[1] < _RECHECK_NS:
             return
-        namespace, name = key
-        service = self._call("GET", f"{_path('serving.knative.dev/v1', namespace, 'services')}/{name}", missing_ok=True)
+        service = self._kubernetes.get(f"{path(_SERVING, namespace, 'services')}/{name}")
         revision = None if service is None else _newest_revision(service)
         if revision is None:
             _LOG.info("function %s in %s has no ready description yet; its demand is stated later", name, namespace)
             return
-        path = f"{_path('serving.knative.dev/v1', namespace, 'revisions')}/{revision}"
-        patch = {"metadata": {"annotations": {objects.MIN_SCALE: str(workers)}}}
-        if self._call("PATCH", path, body=patch, content_type=_MERGE, missing_ok=True) is not None:
+        if self._set_floor(f"{path(_SERVING, namespace, 'revisions')}/{revision}", workers):
             with self._lock:
                 self._floors[key] = (workers, now_ns)
 
+    def keep(self, functions: Sequence[tuple[str, FunctionSpec]], projects: Sequence[str]) -> None:
+        """Repair objects that were changed or removed, and remove those of functions that are not named here.
+
+        Only what carries our labels and was applied by us is ever removed. A floor that an earlier process left is taken
+        back. One function that fails leaves the others unharmed; the first failure is raised at the end.
+        """
+        failures: list[PlatformError] = []
+        wanted: dict[str, dict[str, Any]] = {}
+        for project, spec in functions:
+            wanted |= {path_of(one): one for one in objects.all_objects(self._cluster, project, spec)}
+        for namespace in sorted({self._cluster.namespace_of(project) for project in projects}):
+            try:
+                self._keep_namespace(namespace, {at: one for at, one in wanted.items() if _in(one, namespace)})
+            except PlatformError as error:
+                self.failed_applies += 1
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    def status(self, project: str, function: str) -> Deployment | None:
+        """Return how the function's pods are doing."""
+        namespace = self._cluster.namespace_of(project)
+        service = self._kubernetes.get(f"{path(_SERVING, namespace, 'services')}/{function}")
+        name = (service or {}).get("status", {}).get("latestCreatedRevisionName")
+        revision = self._kubernetes.get(f"{path(_SERVING, namespace, 'revisions')}/{name}") if name else None
+        pods = self._kubernetes.select(path("v1", namespace, "pods"), f"serving.knative.dev/service={function}")
+        return deployments.describe(service, revision, pods)
+
     def pin(self, worker: str, busy: bool) -> None:
-        """Protect the pod of a worker (`<namespace>.<pod>`) from scale-down, or release it; a pod that is gone is no error."""
-        namespace, _, pod = worker.partition(".")
-        if not pod:
-            raise PlatformError(f"Worker {worker!r} is no pod of Knative; its id should be <namespace>.<pod>.")
-        patch = {"metadata": {"annotations": {DELETION_COST: BUSY_COST if busy else None}}}
-        self._call("PATCH", f"{_path('v1', namespace, 'pods')}/{pod}", body=patch, content_type=_MERGE, missing_ok=True)
+        """Protect the pod of a worker (`<namespace>.<pod>`) from scale-down, or release it.
+
+        Returns at once: the claim that it belongs to must not wait for Kubernetes.
+        """
+        self._pins.set(worker, busy)
 
     def close(self) -> None:
         """Close the connections; the pods are Knative's and go on."""
-        self._api.close()
+        self._pins.close()
+        self._kubernetes.close()
 
-    def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: Any = None,
-        content_type: str | None = None,
-        query: list[tuple[str, str]] | None = None,
-        missing_ok: bool = False,
-    ) -> dict[str, Any] | None:
-        """Call the Kubernetes API and return the object; None when it is missing and may be."""
-        from kubernetes.client.exceptions import ApiException
-        from urllib3.exceptions import HTTPError
+    def _keep_namespace(self, namespace: str, wanted: dict[str, dict[str, Any]]) -> None:
+        kinds = {(one["apiVersion"], one["kind"]) for one in wanted.values()} | _KINDS
+        for api_version, kind in sorted(kinds):
+            folder = path(api_version, namespace, PLURALS[kind])
+            found = {f"{folder}/{one['metadata']['name']}": one for one in self._kubernetes.select(folder, SELECTOR)}
+            here = {at: one for at, one in wanted.items() if (one["apiVersion"], one["kind"]) == (api_version, kind)}
+            for at, one in here.items():
+                if at not in found or not covers(found[at], one):
+                    _LOG.info("putting %s right", at)
+                    self._kubernetes.apply(one)
+            for at in found.keys() - here.keys():
+                if _is_ours(found[at]):
+                    _LOG.info("removing %s: no function needs it", at)
+                    self._kubernetes.delete(at)
+        self._lower_floors(namespace)
 
-        headers = {"Accept": "application/json"} | ({"Content-Type": content_type} if content_type else {})
-        try:
-            response = self._api.call_api(
-                path,
-                method,
-                header_params=headers,
-                query_params=query or [],
-                body=body,
-                auth_settings=["BearerToken"],
-                _preload_content=False,
-                _return_http_data_only=True,
-                _request_timeout=_TIMEOUT_S,
-            )
-        except ApiException as error:
-            if error.status == 404 and missing_ok:
-                return None
-            raise PlatformError(_refused(method, path, error)) from error
-        except HTTPError as error:
-            raise PlatformError(
-                f"The Kubernetes API was not reached for {method} {path}: {error}. It is tried again."
-            ) from error
-        found: dict[str, Any] = json.loads(response.data)
-        return found
+    def _lower_floors(self, namespace: str) -> None:
+        """Take back floors that nobody stated: of another process, or of a Revision that is not the newest any more."""
+        with self._lock:
+            stated = {name for (of, name), (workers, _) in self._floors.items() if of == namespace and workers}
+        folder = path(_SERVING, namespace, "revisions")
+        for revision in self._kubernetes.select(folder, SELECTOR):
+            metadata = revision["metadata"]
+            floor = metadata.get("annotations", {}).get(objects.MIN_SCALE, "0")
+            function = metadata.get("labels", {}).get("serving.knative.dev/service", "")
+            if floor != "0" and function not in stated:
+                self._set_floor(f"{folder}/{metadata['name']}", 0)
+
+    def _set_floor(self, revision: str, workers: int) -> bool:
+        patch = {"metadata": {"annotations": {objects.MIN_SCALE: str(workers)}}}
+        return self._kubernetes.merge(revision, patch) is not None
 
 
-def _configured() -> ApiClient:
-    from kubernetes import client, config
+def covers(found: Any, wanted: Any) -> bool:
+    """Say whether everything that is wanted is there; what else is there does not matter.
 
-    try:
-        config.load_config()
-    except config.ConfigException as error:
-        raise PlatformError(
-            f"There is no Kubernetes configuration: {error}. Run in a pod with a service account, or set KUBECONFIG."
-        ) from error
-    return client.ApiClient()
+    Kubernetes writes some values in its own way ("4000m" becomes "4"): such an object is applied again, which changes nothing.
+    """
+    if isinstance(wanted, dict):
+        return isinstance(found, dict) and all(key in found and covers(found[key], one) for key, one in wanted.items())
+    if isinstance(wanted, list):
+        return isinstance(found, list) and len(found) == len(wanted) and all(map(covers, found, wanted))
+    return bool(found == wanted)
 
 
-def _path(api_version: str, namespace: str, plural: str) -> str:
-    root = "/api/v1" if api_version == "v1" else f"/apis/{api_version}"
-    return f"{root}/namespaces/{namespace}/{plural}"
+def _in(wanted: dict[str, Any], namespace: str) -> bool:
+    return bool(wanted["metadata"].get("namespace") == namespace)
+
+
+def _is_ours(found: dict[str, Any]) -> bool:
+    managers = found["metadata"].get("managedFields", [])
+    return any(one.get("manager") == FIELD_MANAGER and one.get("operation") == "Apply" for one in managers)
 
 
 def _newest_revision(service: dict[str, Any]) -> str | None:
@@ -156,17 +179,3 @@ def _newest_revision(service: dict[str, Any]) -> str | None:
         return None
     name = status.get("latestCreatedRevisionName")
     return str(name) if name else None
-
-
-def _refused(method: str, path: str, error: Any) -> str:
-    try:
-        message = json.loads(error.body)["message"]
-    except (TypeError, ValueError, KeyError):
-        message = error.reason
-    hints = {
-        401: "The API's service account token is not accepted.",
-        403: "Grant the training API's service account this verb.",
-        404: "Install Knative Serving and Eventing, and create the project's namespace.",
-    }
-    hint = hints.get(error.status, "Correct the function's options, or the cluster's settings.")
-    return f"Kubernetes refused {method} {path} ({error.status}): {message} {hint}"

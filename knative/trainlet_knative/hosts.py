@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import logging
+import os
 import secrets
 import signal
 import socket
@@ -49,6 +50,20 @@ class KnativePodHost:
         self._closed = threading.Event()
         self._connection: http.client.HTTPConnection | None = None
         self._holder: threading.Thread | None = None
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> KnativePodHost:
+        """Return the host of this pod: `TRAINLET_QUEUE_PORT` is queue-proxy's, `TRAINLET_HOLD_S` how long a hold lasts.
+
+        Raises UserError that names the variable with a wrong value.
+        """
+        env = os.environ if environ is None else environ
+        try:
+            return cls(
+                port=int(env.get("TRAINLET_QUEUE_PORT", "8012")), renew_s=float(env.get("TRAINLET_HOLD_S", "1800"))
+            )
+        except ValueError as error:
+            raise UserError(f"TRAINLET_QUEUE_PORT or TRAINLET_HOLD_S is no number: {error}.") from error
 
     def busy(self) -> None:
         """Begin to hold this pod; returns at once."""

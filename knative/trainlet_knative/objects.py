@@ -45,6 +45,7 @@ class Cluster(Value):
     dead_letter_url: str
     namespace: str = "trainlet-{project}"
     broker: str = "default"
+    broker_ingress: str = "http://broker-ingress.knative-eventing.svc.cluster.local"
     drain_s: int = Field(default=3600, ge=60)
     warm_s: int = Field(default=60, ge=0, le=3600)
     start_s: int = Field(default=1200, ge=60)
@@ -54,6 +55,16 @@ class Cluster(Value):
     def namespace_of(self, project: str) -> str:
         """Return the namespace of a project."""
         return self.namespace.format(project=project)
+
+    def project_of(self, namespace: str) -> str | None:
+        """Return the project of a namespace; None when the namespace is none of trainlet's."""
+        before, _, after = self.namespace.partition("{project}")
+        project = namespace.removeprefix(before).removesuffix(after)
+        return project if project and self.namespace_of(project) == namespace else None
+
+    def broker_url(self, project: str) -> str:
+        """Return where events for a project's functions go."""
+        return f"{self.broker_ingress}/{self.namespace_of(project)}/{self.broker}"
 
 
 def all_objects(cluster: Cluster, project: str, spec: FunctionSpec) -> list[Object]:

@@ -6,14 +6,13 @@ about the event: it is sent again, and a worker that hears it twice claims once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import httpx
 
 from trainlet.core.errors import PlatformError
 from trainlet_knative.objects import FUNCTION_EXTENSION
 
-INGRESS = "http://broker-ingress.knative-eventing.svc.cluster.local/trainlet-{project}/default"
 _LATER = frozenset({408, 409, 425, 429, 503})
 _HINTS = {
     404: "Create the Broker in the project's namespace, or correct the broker URL.",
@@ -24,15 +23,17 @@ _HINTS = {
 
 
 class BrokerSink:
-    """Delivers to a broker. `url` may hold `{project}`."""
+    """Delivers to the broker of a project, whose URL `url_of` tells."""
 
-    def __init__(self, url: str = INGRESS, *, timeout_s: float = 30.0, http: httpx.Client | None = None) -> None:
-        self._url = url
+    def __init__(
+        self, url_of: Callable[[str], str], *, timeout_s: float = 30.0, http: httpx.Client | None = None
+    ) -> None:
+        self._url_of = url_of
         self._http = http or httpx.Client(timeout=timeout_s, trust_env=False)
 
     def deliver(self, headers: Mapping[str, str], body: bytes, project: str, function: str) -> bool:
         """Send one event. True: the broker has it; False: it is busy; PlatformError: it refused, or was not reached."""
-        url = self._url.format(project=project)
+        url = self._url_of(project)
         try:
             response = self._http.post(url, content=body, headers={**headers, f"ce-{FUNCTION_EXTENSION}": function})
         except httpx.TransportError as error:

@@ -12,6 +12,7 @@ from trainlet.core.clocks import ManualClock
 from trainlet.core.errors import PlatformError
 from trainlet.core.specs import FunctionSpec
 from trainlet_knative.backend import KnativeBackend
+from trainlet_knative.connections import Kubernetes
 from trainlet_knative.objects import Cluster
 
 SERVING = "/apis/serving.knative.dev/v1/namespaces/trainlet-default"
@@ -30,7 +31,7 @@ def backend(cluster: Cluster, kubernetes_api: Any, clock: ManualClock) -> Iterat
     """Return a backend that talks to the stand-in."""
     configuration = client.Configuration(host=kubernetes_api.url)
     configuration.retries = False
-    made = KnativeBackend(cluster, api=client.ApiClient(configuration), clock=clock)
+    made = KnativeBackend(cluster, Kubernetes(client.ApiClient(configuration)), clock=clock)
     yield made
     made.close()
 
@@ -113,17 +114,37 @@ def test_a_revision_that_is_not_there_yet_gets_its_floor_later(
     assert floor(kubernetes_api) == "1"
 
 
-def test_a_busy_pod_is_pinned_and_released(backend: KnativeBackend, kubernetes_api: Any) -> None:
+def test_a_busy_pod_is_pinned_and_released(backend: KnativeBackend, kubernetes_api: Any, eventually: Any) -> None:
     kubernetes_api.objects[POD] = {"metadata": {}}
+    metadata = kubernetes_api.objects[POD]["metadata"]
     backend.pin("trainlet-default.digits-train-00002-x", True)
-    cost = "controller.kubernetes.io/pod-deletion-cost"
-    assert kubernetes_api.objects[POD]["metadata"]["annotations"] == {cost: "1000"}
+    eventually(lambda: metadata.get("annotations") == {"controller.kubernetes.io/pod-deletion-cost": "1000"})
     backend.pin("trainlet-default.digits-train-00002-x", False)
-    assert kubernetes_api.objects[POD]["metadata"]["annotations"] == {}
+    eventually(lambda: metadata["annotations"] == {})
 
 
-def test_a_pod_that_is_gone_needs_no_pin(backend: KnativeBackend) -> None:
+def test_a_pin_is_tried_again_until_kubernetes_answers(
+    backend: KnativeBackend, kubernetes_api: Any, eventually: Any
+) -> None:
+    metadata = kubernetes_api.objects.setdefault(POD, {"metadata": {}})["metadata"]
+    kubernetes_api.refuse = (500, "etcd is away")
+    backend.pin("trainlet-default.digits-train-00002-x", True)
+    eventually(lambda: len(kubernetes_api.calls) > 0)
+    kubernetes_api.refuse = None
+    eventually(lambda: metadata.get("annotations") == {"controller.kubernetes.io/pod-deletion-cost": "1000"})
+
+
+def test_a_pod_that_is_gone_needs_no_pin(backend: KnativeBackend, kubernetes_api: Any, eventually: Any) -> None:
+    kubernetes_api.objects[POD] = {"metadata": {}}
     backend.pin("trainlet-default.gone", True)
+    backend.pin("trainlet-default.digits-train-00002-x", True)
+    eventually(lambda: "annotations" in kubernetes_api.objects[POD]["metadata"])
+    assert len(kubernetes_api.calls) == 2, "the first is not tried again"
+
+
+def test_only_a_pod_can_be_pinned(backend: KnativeBackend) -> None:
+    with pytest.raises(PlatformError, match="no pod of Knative"):
+        backend.pin("worker-7", True)
 
 
 def test_a_refusal_says_what_to_do(backend: KnativeBackend, kubernetes_api: Any, spec: FunctionSpec) -> None:
@@ -133,6 +154,6 @@ def test_a_refusal_says_what_to_do(backend: KnativeBackend, kubernetes_api: Any,
 
 
 def test_an_api_that_is_not_there_is_named(backend: KnativeBackend, spec: FunctionSpec) -> None:
-    backend._api.configuration.host = "http://127.0.0.1:1"
+    backend._kubernetes._api.configuration.host = "http://127.0.0.1:1"
     with pytest.raises(PlatformError, match="not reached"):
         backend.apply("default", spec)

@@ -21,7 +21,7 @@ def sink(status: int, seen: list[httpx.Request]) -> BrokerSink:
         seen.append(request)
         return httpx.Response(status, text="because")
 
-    return BrokerSink("http://broker/{project}/default", http=httpx.Client(transport=httpx.MockTransport(answer)))
+    return BrokerSink("http://broker/{}/default".format, http=httpx.Client(transport=httpx.MockTransport(answer)))
 
 
 def test_it_posts_a_binary_event_that_the_trigger_can_filter() -> None:
@@ -52,6 +52,6 @@ def test_a_broker_that_is_not_reached_is_named() -> None:
     def fail(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused", request=request)
 
-    broken = BrokerSink("http://broker/default", http=httpx.Client(transport=httpx.MockTransport(fail)))
-    with pytest.raises(PlatformError, match="http://broker/default was not reached"):
+    broken = BrokerSink("http://broker/{}/default".format, http=httpx.Client(transport=httpx.MockTransport(fail)))
+    with pytest.raises(PlatformError, match="http://broker/p/default was not reached"):
         broken.deliver(HEADERS, b"{}", "p", "f")

@@ -21,12 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import waitress.server
+import yaml
 
 from trainlet.core import wire
 from trainlet.core.errors import TrainletError
 from trainlet.core.settings import Settings
 from trainlet_functions.api.app import create_app
 from trainlet_functions.platform import Platform
+from trainlet_knative.objects import Cluster
 
 THREADS = 96  # long polls and log streams hold one each
 _LOG = logging.getLogger("trainlet.api")
@@ -39,6 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--stay", action="store_true", help="do not stop when idle")
+    parser.add_argument("--cluster", type=Path, help="be a replica on the cluster that this file describes")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
@@ -49,18 +52,24 @@ def main(arguments: list[str] | None = None) -> int:
         if options.home is not None:
             settings = settings.model_copy(update={"home": options.home.absolute()})
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if options.cluster is not None:
+            return _serve(settings, options, Cluster.model_validate(yaml.safe_load(options.cluster.read_text())))
         with _lock(settings.home):
-            return _serve(settings, options)
+            return _serve(settings, options, None)
     except TrainletError as error:
         print(f"trainlet: {error}", file=sys.stderr)
         return 3
 
 
-def _serve(settings: Settings, options: argparse.Namespace) -> int:
-    listener = _bind(options.host, options.port or _previous_port(settings.home))
+def _serve(settings: Settings, options: argparse.Namespace, cluster: Cluster | None) -> int:
+    """Serve one platform: embedded in a home that clients find by its file, or one replica of many behind a Service."""
+    embedded = cluster is None
+    listener = _bind(
+        options.host, options.port or (_previous_port(settings.home) if embedded else 0), exact=not embedded
+    )
     host, port = listener.getsockname()[:2]
     url = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"  # noqa: S104 - asked for by --host
-    platform = Platform(settings, embedded=True)
+    platform = Platform(settings, embedded=embedded, cluster=cluster)
     token = platform.start(url)
     server: Any = waitress.server.create_server(
         create_app(platform),
@@ -76,17 +85,19 @@ def _serve(settings: Settings, options: argparse.Namespace) -> int:
         signal.signal(number, lambda *_: stop.set())
     thread = threading.Thread(target=_run, args=(server,), name="http", daemon=True)
     thread.start()
-    _publish(settings.home, url, token)
+    if embedded:
+        _publish(settings.home, url, token)
     _LOG.info("the training API listens on %s, home %s, process %d", url, settings.home, os.getpid())
     reason = "a signal"
     while not stop.wait(1.0):
-        if not options.stay and platform.idle():
+        if embedded and not options.stay and platform.idle():
             reason = "idleness"
             break
     _LOG.info("stopping because of %s", reason)
     platform.close()
-    with contextlib.suppress(OSError):
-        (settings.home / "platform.json").unlink()
+    if embedded:
+        with contextlib.suppress(OSError):
+            (settings.home / "platform.json").unlink()
     server.close()
     return 0
 
@@ -96,9 +107,9 @@ def _run(server: Any) -> None:
         server.run()
 
 
-def _bind(host: str, port: int) -> socket.socket:
-    """Listen on a port, or on any when that one is taken by somebody else."""
-    for wanted in dict.fromkeys((port, 0)):
+def _bind(host: str, port: int, *, exact: bool) -> socket.socket:
+    """Listen on a port; unless it must be exactly that one, on any when it is taken by somebody else."""
+    for wanted in dict.fromkeys((port,) if exact else (port, 0)):
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -106,7 +117,7 @@ def _bind(host: str, port: int) -> socket.socket:
             listener.listen(1024)
         except OSError:
             listener.close()
-            if wanted == 0:
+            if wanted == 0 or exact:
                 raise
             continue
         return listener

@@ -5,6 +5,9 @@ A claim needs the worker's own token; everything after it the token of that atte
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from flask import Response, g
 
 from trainlet.core import wire
@@ -12,6 +15,7 @@ from trainlet.core.errors import AccessError
 from trainlet_functions.api.routes import Routes, bearer
 from trainlet_functions.platform import Platform
 from trainlet_functions.state import attempts, logs
+from trainlet_functions.state.problems import WrongDevices
 
 routes = Routes()
 
@@ -21,6 +25,8 @@ def _worker(body: wire.ClaimRequest) -> attempts.WorkerIdentity:
     for scope in g.identity.scopes:
         kind, _, function = scope.partition(":")
         if kind == "worker":
+            if g.identity.worker not in (None, body.worker):
+                raise AccessError(f"This is the token of {g.identity.worker}, which cannot claim for {body.worker}.")
             return attempts.WorkerIdentity(g.identity.project, function, body.worker)
     raise AccessError("Only a worker's own token can claim work.")
 
@@ -29,7 +35,7 @@ def _worker(body: wire.ClaimRequest) -> attempts.WorkerIdentity:
 def claim(platform: Platform, task: str, epoch: int, body: wire.ClaimRequest) -> wire.ClaimReply:
     """Claim an attempt; the same worker and nonce again get the same one."""
     worker = _worker(body)
-    with platform.database.write() as tx:
+    with _saying_why(platform), platform.database.write() as tx:
         reply = attempts.claim(tx, worker, task, epoch, body)
     return _placed(platform, reply)
 
@@ -47,9 +53,20 @@ def claim_next(platform: Platform, name: str, body: wire.ClaimRequest) -> wire.C
     worker = _worker(body)
     if worker.function != name:
         raise AccessError(f"This is the token of a worker of {worker.function!r}, not of {name!r}.")
-    with platform.database.write() as tx:
+    with _saying_why(platform), platform.database.write() as tx:
         reply = attempts.claim_next(tx, worker, body)
     return Response(status=204) if reply is None else _placed(platform, reply)
+
+
+@contextlib.contextmanager
+def _saying_why(platform: Platform) -> Iterator[None]:
+    """Let a task that no worker's devices fit say so: whoever waits for it sees that, not the pod's log."""
+    try:
+        yield
+    except WrongDevices as error:
+        with platform.database.write() as tx:
+            attempts.explain(tx, error.task, str(error))
+        raise
 
 
 def _placed(platform: Platform, reply: wire.ClaimReply) -> wire.ClaimReply:

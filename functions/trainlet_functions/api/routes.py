@@ -136,8 +136,7 @@ def identity(platform: Platform) -> tokens.Identity:
     )
     token = cookie or bearer()
     try:
-        with platform.database.read() as tx:
-            return tokens.verify(tx, token)
+        return platform.identify(token)
     except AccessError as error:
         raise Unauthorized(str(error)) from error
 

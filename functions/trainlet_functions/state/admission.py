@@ -19,6 +19,7 @@ from trainlet_functions.state import devices, functions, outbox, schema, transit
 from trainlet_functions.state.database import Transaction
 
 START_S = 3600.0  # how long a task of the local pool waits for a worker before it fails
+SILENT_S = 300.0  # how long a silent worker counts where nobody tells that it is gone
 _TABLE = schema.tasks
 _LIVE = _TABLE.c.state.in_(("dispatched", "running"))
 
@@ -119,7 +120,8 @@ def live(tx: Transaction) -> list[tuple[str, str, bool, int]]:
 def demand(tx: Transaction) -> dict[tuple[str, str], tuple[FunctionSpec, int]]:
     """Return per function how many workers are wanted: running + dispatched tasks, and the spec of the newest.
 
-    A worker that is not heard of any more takes no task, so it is wanted beside those that do.
+    A worker that is not heard of any more takes no task, so it is wanted beside those that do; on a cluster only for a
+    while, because nobody says when its pod is gone.
     """
     counts: dict[tuple[str, str], int] = {}
     for project, function, _gpu, count in live(tx):
@@ -127,6 +129,8 @@ def demand(tx: Transaction) -> dict[tuple[str, str], tuple[FunctionSpec, int]]:
     wanted: dict[tuple[str, str], tuple[FunctionSpec, int]] = {}
     table = schema.workers
     grouped = sa.select(table.c.project, table.c.function, sa.func.count().label("number")).where(table.c.silent)
+    if not tx.capacity.owns_devices:
+        grouped = grouped.where(table.c.seen_ns > tx.now_ns - round(SILENT_S * 1e9))
     silent = {
         (row.project, row.function): int(row.number)
         for row in tx.all(grouped.group_by(table.c.project, table.c.function))

@@ -18,7 +18,7 @@ from trainlet_functions import metering
 from trainlet_functions.billing import reports
 from trainlet_functions.state import admission, devices, functions, outbox, schema, stops, transitions, views
 from trainlet_functions.state.database import Transaction, dumps, loads
-from trainlet_functions.state.problems import FencedAttempt, Taken
+from trainlet_functions.state.problems import FencedAttempt, Taken, WrongDevices
 from trainlet_functions.state.tokens import new_token, token_hash
 
 MAX_LOSSES = 10  # attempts lost in a row without a new checkpoint before the task fails (T3)
@@ -83,18 +83,24 @@ def claim_next(tx: Transaction, worker: WorkerIdentity, body: wire.ClaimRequest)
             return _again(tx, task, attempt)
     mine = (_TASKS.c.project == worker.project) & (_TASKS.c.function == worker.function)
     oldest = sa.select(_TASKS).where(mine & (_TASKS.c.state == "dispatched"))
-    found = tx.one(oldest.order_by(_TASKS.c.created_ns, _TASKS.c.key).limit(1))
-    if found is not None:
-        return _start(tx, worker, found, body)
+    refused: WrongDevices | None = None
+    for found in tx.all(oldest.order_by(_TASKS.c.created_ns, _TASKS.c.key).limit(1 if body.devices is None else 20)):
+        try:
+            return _start(tx, worker, found, body)
+        except WrongDevices as error:  # of another version of the function, perhaps: a later task may fit
+            refused = refused or error
+    if refused is not None:
+        raise refused
     note_worker(tx, worker, body.url, busy=False)
     return None
 
 
 def _start(tx: Transaction, worker: WorkerIdentity, task: sa.Row[Any], body: wire.ClaimRequest) -> wire.ClaimReply:
-    given = body.devices or []
+    spec = functions.spec(tx, task.project, task.function, task.digest)
     if tx.capacity.owns_devices:
         given = devices.held(tx, task.key) if task.gpu else []
-    spec = functions.spec(tx, task.project, task.function, task.digest)
+    else:
+        given = _fitting(worker, task, spec, body.devices or [])
     token = new_token("tla")
     tx.insert(
         _TABLE,
@@ -116,6 +122,21 @@ def _start(tx: Transaction, worker: WorkerIdentity, task: sa.Row[Any], body: wir
     task = transitions.move(tx, task, "running", reason, worker.worker, deadline_ns=deadline)
     outbox.close(tx, task.key, task.epoch)
     return _reply(tx, task, spec, token, given)
+
+
+def _fitting(
+    worker: WorkerIdentity, task: sa.Row[Any], spec: FunctionSpec, found: list[wire.Device]
+) -> list[wire.Device]:
+    """Return the devices of a worker that an attempt gets. Raises WrongDevices: a bill must name what was used."""
+    given = devices.matching(spec.resources, found)
+    if given is None:
+        has = ", ".join(sorted(device.sku for device in found)) or "no device"
+        raise WrongDevices(
+            task.key,
+            f"{worker.worker} has {has}, and the task needs {devices.words(spec.resources)}. Check the node's device plugin "
+            "and the label that says which GPU it has; a function whose gpu= changed needs a new name while old tasks wait.",
+        )
+    return given
 
 
 def _again(tx: Transaction, task: sa.Row[Any], attempt: sa.Row[Any]) -> wire.ClaimReply:
@@ -282,6 +303,13 @@ def lost(tx: Transaction, key: str, epoch: int, reason: str) -> None:
         again = f"{reason}; trying again from the last checkpoint"
         transitions.move(tx, task, "queued", again, "supervisor", losses=losses, not_before_ns=tx.now_ns + pause_ns)
     admission.admit(tx)
+
+
+def explain(tx: Transaction, key: str, reason: str) -> None:
+    """Say why a dispatched task still waits."""
+    task = tx.conn.execute(_TASK, {"this_key": key}).one_or_none()
+    if task is not None and task.state == "dispatched" and task.reason != reason:
+        transitions.touch(tx, task, reason=reason)
 
 
 def _silence(tx: Transaction, project: str, worker: str) -> None:

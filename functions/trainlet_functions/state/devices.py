@@ -87,6 +87,17 @@ def allocate(
     return f"waiting for {words(resources)}: {free_count} of {len(first)} {'device' if len(first) == 1 else 'devices'} free"
 
 
+def matching(resources: Resources, found: list[Device]) -> list[Device] | None:
+    """Return those of a worker's own devices that meet a request, or None when they do not."""
+    if not resources.gpus:
+        return []
+    for wanted in resources.gpus:
+        right = [device for device in found if device.sku == wanted.sku]
+        if len(right) >= wanted.count:
+            return right[: wanted.count]
+    return None
+
+
 def held(tx: Transaction, task: str) -> list[Device]:
     """Return the devices that a task holds."""
     rows = tx.all(sa.select(_TABLE).where(_TABLE.c.task == task).order_by(_TABLE.c.position))

@@ -48,6 +48,24 @@ def newest(tx: Transaction, project: str, name: str) -> FunctionSpec:
     return _parse(_row(tx, project, name, None).spec)
 
 
+def kept(tx: Transaction, *, unused_s: float) -> list[tuple[str, FunctionSpec]]:
+    """Return (project, newest spec) of every function that has live tasks or was registered or used lately."""
+    since_ns = tx.now_ns - round(unused_s * 1e9)
+    tasks = schema.tasks
+    used = sa.select(tasks.c.project, tasks.c.function).where(
+        tasks.c.state.in_(("queued", "dispatched", "running")) | (tasks.c.updated_ns > since_ns)
+    )
+    names = {(row.project, row.function) for row in tx.all(used.distinct())}
+    fresh = sa.select(_TABLE.c.project, _TABLE.c.name).where(_TABLE.c.created_ns > since_ns)
+    names |= {(row.project, row.name) for row in tx.all(fresh.distinct())}
+    return [(project, newest(tx, project, name)) for project, name in sorted(names)]
+
+
+def projects(tx: Transaction) -> list[str]:
+    """Return every project that ever registered a function."""
+    return [row.project for row in tx.all(sa.select(_TABLE.c.project).distinct().order_by(_TABLE.c.project))]
+
+
 @functools.lru_cache(maxsize=1024)
 def _parse(text: str) -> FunctionSpec:
     return FunctionSpec.model_validate_json(text)

@@ -13,6 +13,14 @@ class FencedAttempt(PlatformError):
     """Raised when an attempt is not the current one any more."""
 
 
+class WrongDevices(UserError):
+    """Raised when a worker asks for work that its own devices cannot do; `task` is the one that waits for others."""
+
+    def __init__(self, task: str, message: str) -> None:
+        super().__init__(message)
+        self.task = task
+
+
 class LinesMissing(UserError):
     """Raised when log lines arrive with a gap before them; `expected` is the offset to send from."""
 

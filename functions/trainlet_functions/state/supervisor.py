@@ -41,6 +41,7 @@ class Supervisor:
     def __init__(self, database: Database, store: ObjectStore | None = None) -> None:
         self._database = database
         self._store = store
+        self.leading = False
         self.name = f"supervisor-{uuid.uuid4().hex[:12]}"
         self._duties: tuple[Callable[[Transaction], object], ...] = (
             stale_leases,
@@ -54,7 +55,8 @@ class Supervisor:
 
     def tick(self) -> bool:
         """Do what is due; returns False when another replica is the leader."""
-        if not self._lead():
+        self.leading = self._lead()
+        if not self.leading:
             return False
         with self._database.read() as tx:  # most ticks have nothing to do, and take no write lock
             due = [duty for duty in self._duties if tx.conn.execute(_QUERIES[duty](tx).limit(1)).first() is not None]

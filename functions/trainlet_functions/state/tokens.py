@@ -23,6 +23,7 @@ class Identity:
     project: str
     scopes: frozenset[str]
     label: str
+    worker: str | None = None  # of a pod: the only worker it may speak as
 
     def require(self, scope: str) -> None:
         """Raise AccessError unless this identity has the scope (`admin` has all)."""
@@ -54,6 +55,14 @@ def create(tx: Transaction, project: str, scopes: set[str], label: str, *, expir
         )
     )
     return token
+
+
+def ensure(tx: Transaction, token: str, project: str, scopes: set[str], label: str) -> None:
+    """Make a token that was chosen elsewhere valid; nothing happens when it is."""
+    known = tx.one(sa.select(schema.tokens.c.hash).where(schema.tokens.c.hash == token_hash(token)))
+    if known is None:
+        values = {"hash": token_hash(token), "project": project, "scopes": dumps(sorted(scopes)), "label": label}
+        tx.insert(schema.tokens, **values, created_ns=tx.now_ns, expires_ns=None)
 
 
 def verify(tx: Transaction, token: str) -> Identity:

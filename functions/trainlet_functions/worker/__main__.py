@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainlet.core.errors import TrainletError
@@ -18,6 +19,7 @@ from trainlet_functions.worker.nurseries import MARK, Nursery
 if TYPE_CHECKING:
     from trainlet.core.protocols import WorkerHost
     from trainlet_functions.worker.loop import Worker
+    from trainlet_functions.worker.settings import WorkerSettings
 
 
 def main() -> int:
@@ -44,8 +46,11 @@ def _serve(nursery: Nursery | None) -> int:
         print(f"trainlet worker: {error}", file=sys.stderr)
         return 2
     settings.folder.mkdir(parents=True, exist_ok=True)
+    event_folder = os.environ.get("K_EVENT_PATH") if os.environ.get("K_EXECUTION_MODE") == "batch" else None
+    if event_folder is not None:
+        return _one_event(settings, Path(event_folder) / "event", nursery)
     in_pod = "K_SERVICE" in os.environ
-    pod = KnativePodHost() if in_pod else None
+    pod = KnativePodHost.from_environment() if in_pod else None
     host: WorkerHost = pod or LocalProcessHost()
     server = serve(
         _Later(),
@@ -70,6 +75,26 @@ def _serve(nursery: Nursery | None) -> int:
     server.shutdown()
     host.close()
     return status
+
+
+def _one_event(settings: WorkerSettings, path: Path, nursery: Nursery | None) -> int:
+    """Do what the event of a Kubernetes Job asks for, and nothing else; returns the exit status."""
+    from trainlet_functions.hosts import LocalProcessHost
+    from trainlet_functions.worker.loop import Worker
+    from trainlet_functions.worker.server import Refused, check
+
+    try:
+        body = path.read_bytes()
+        headers = {"content-type": "application/cloudevents+json"}
+        names = {"project": settings.project, "function": settings.function}
+        task, epoch = check(headers, body, public_key=settings.public_key, **names)
+    except (OSError, Refused) as error:
+        print(f"trainlet worker: the event {path} is not taken: {error}", file=sys.stderr)
+        return 2
+    host = LocalProcessHost()
+    worker = Worker(settings, host, None, nursery)
+    host.watch(worker.drain)
+    return worker.run_one(task, epoch)
 
 
 class _Later:

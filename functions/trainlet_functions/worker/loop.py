@@ -31,7 +31,9 @@ HURRY_S = 2.0
 class Worker:
     """Serves one function. `run` is for the main thread; `wake` comes from the HTTP server, `drain` from the host."""
 
-    def __init__(self, settings: WorkerSettings, host: WorkerHost, url: str, nursery: Nursery | None = None) -> None:
+    def __init__(
+        self, settings: WorkerSettings, host: WorkerHost, url: str | None, nursery: Nursery | None = None
+    ) -> None:
         self._settings = settings
         self._host = host
         self._url = url
@@ -99,7 +101,8 @@ class Worker:
                 self._do(claim)
                 idle_since = time.monotonic()
                 continue
-            left = self._settings.limits.warm_s - (time.monotonic() - idle_since)
+            idle_s = time.monotonic() - idle_since
+            left = ASK_AGAIN_S if self._settings.stays else self._settings.limits.warm_s - idle_s
             if left <= 0 or self._api.parent_gone():
                 if self._last_call():
                     break
@@ -112,6 +115,25 @@ class Worker:
             self._do(claim)  # claimed while the notice came: it ends as preempted at once
         if self._nursery is not None:
             self._nursery.close()
+
+    def run_one(self, task: str, epoch: int) -> int:
+        """Claim one attempt, do it and return the exit status: of a worker that lives for one event.
+
+        Repeats the claim while the API does not answer. A task that is taken or over is no failure: the event was a
+        repeated one.
+        """
+        while not self._draining:
+            status = self.wake(task, epoch)
+            claim, self._claimed = self._claimed, None
+            if claim is not None:
+                self._do(claim)
+            if status != 503:
+                break
+            self._woken.clear()
+            self._woken.wait(ASK_AGAIN_S)
+        if self._nursery is not None:
+            self._nursery.close()
+        return 1 if status == 403 else 0
 
     def _hear_bell(self) -> None:
         while os.read(self._bell, 1):
@@ -170,4 +192,5 @@ class Worker:
         self._woken.set()
 
     def _request(self) -> ClaimRequest:
-        return ClaimRequest(worker=self._settings.worker, nonce=self._nonce, url=self._url)
+        devices = None if self._settings.devices is None else list(self._settings.devices)
+        return ClaimRequest(worker=self._settings.worker, nonce=self._nonce, url=self._url, devices=devices)

@@ -7,13 +7,20 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainlet.core.errors import UserError
+from trainlet.core.errors import PlatformError, UserError
 from trainlet.core.models import Value
 from trainlet.core.settings import Limits, Settings
+from trainlet.core.wire import Device
+from trainlet_functions.devices import local_inventory
+from trainlet_knative.hosts import worker_id
 
 
 class WorkerSettings(Value):
-    """One worker: which function it serves, for whom, and where it finds the API."""
+    """One worker: which function it serves, for whom, and where it finds the API.
+
+    `token_file` holds a token that is renewed under the worker's feet, as Kubernetes does. `devices` are those of this
+    pod; None where the API hands them out. A worker that `stays` never leaves because it is idle: somebody else decides.
+    """
 
     api: str
     token: str
@@ -26,6 +33,9 @@ class WorkerSettings(Value):
     limits: Limits
     port: int = 0
     platform_file: Path | None = None
+    token_file: Path | None = None
+    devices: tuple[Device, ...] | None = None
+    stays: bool = False
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> WorkerSettings:
@@ -41,11 +51,14 @@ class WorkerSettings(Value):
             return value
 
         general = Settings.from_environment(env)
-        worker = env.get("TRAINLET_WORKER_ID") or env.get("HOSTNAME") or f"worker-{os.getpid()}"
+        token_file = env.get("TRAINLET_WORKER_TOKEN_FILE")
+        in_pod = "TRAINLET_NAMESPACE" in env
+        worker = worker_id(env) if in_pod else env.get("TRAINLET_WORKER_ID") or f"worker-{os.getpid()}"
         platform_file = env.get("TRAINLET_PLATFORM_FILE")
         return cls(
             api=need("TRAINLET_API"),
-            token=need("TRAINLET_WORKER_TOKEN"),
+            token="" if token_file else need("TRAINLET_WORKER_TOKEN"),
+            token_file=Path(token_file) if token_file else None,
             worker=worker,
             project=need("TRAINLET_PROJECT"),
             function=need("TRAINLET_FUNCTION"),
@@ -55,7 +68,18 @@ class WorkerSettings(Value):
             limits=general.limits,
             port=int(env.get("PORT") or 0),
             platform_file=Path(platform_file) if platform_file else None,
+            devices=tuple(local_inventory(env).devices()) if in_pod else None,
+            stays=in_pod,
         )
+
+    def current_token(self) -> str:
+        """Return the token with which to ask for work; raises PlatformError when its file cannot be read."""
+        if self.token_file is None:
+            return self.token
+        try:
+            return self.token_file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise PlatformError(f"The worker's own token cannot be read from {self.token_file}: {error}.") from error
 
     def current_api(self) -> str:
         """Return the API's URL of now: an embedded platform that was started again may have moved."""

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from trainlet.core.specs import FunctionSpec
-from trainlet.core.wire import Device
+from trainlet.core.wire import Deployment, Device
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,14 @@ class FunctionBackend(Protocol):
 
     def demand(self, project: str, spec: FunctionSpec, workers: int) -> None:
         """State how many workers are wanted now (running + dispatched tasks, at most the maximum)."""
+        ...
+
+    def keep(self, functions: Sequence[tuple[str, FunctionSpec]], projects: Sequence[str]) -> None:
+        """Repair what was changed by others, and remove what belongs to no (project, function) of these any more."""
+        ...
+
+    def status(self, project: str, function: str) -> Deployment | None:
+        """Return what is known of a function's workers outside the database; None when there is nothing to know."""
         ...
 
     def pin(self, worker: str, busy: bool) -> None:

@@ -77,6 +77,22 @@ class ServiceInfo(Reply):
 # -- functions -------------------------------------------------------------------------------------------------------
 
 
+class Deployment(Reply):
+    """How a function's pods are doing on a cluster.
+
+    `reason` says why it is not ready, or why a pod that is wanted does not run. `failed`: it will not become ready by
+    itself. `cold_start` is how long the newest ready pod took, in seconds by phase.
+    """
+
+    ready: bool
+    failed: bool = False
+    reason: str = ""
+    revision: str = ""
+    pods: int = 0
+    ready_pods: int = 0
+    cold_start: dict[str, float] = {}
+
+
 class FunctionView(Reply):
     name: Name
     digest: Sha256
@@ -84,6 +100,7 @@ class FunctionView(Reply):
     created_at: str
     workers: int = 0
     busy: int = 0
+    deployment: Deployment | None = None
 
 
 class Invoke(Request):

@@ -33,6 +33,9 @@ class Backend:
 
     def demand(self, project: str, spec: FunctionSpec, workers: int) -> None: ...
 
+    def status(self, project: str, function: str) -> None:
+        """Nothing is known beside the database."""
+
     def pin(self, worker: str, busy: bool) -> None:
         self.pins.append((worker, busy))
 
@@ -54,6 +57,10 @@ class Stand:
             devices.register(tx, [Device(uuid=f"virtual-{n}", sku="any", virtual=True) for n in range(4)])
 
     def touch(self) -> None: ...
+
+    def identify(self, token: str) -> tokens.Identity:
+        with self.database.read() as tx:
+            return tokens.verify(tx, token)
 
     def packages(self) -> dict[str, str]:
         return {"numpy": "2.0.0"}

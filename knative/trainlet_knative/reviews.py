@@ -1,0 +1,97 @@
+"""Who a pod is: its service-account token, reviewed by Kubernetes.
+
+A worker in a pod has no secret of ours. Kubernetes mounts a token into it that names its service account and the pod
+itself, is good for the training API only, and is renewed every hour; a TokenReview turns it into (project, function, pod).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from dataclasses import dataclass
+
+from trainlet.core.clocks import Clock, SystemClock
+from trainlet.core.errors import AccessError, PlatformError
+from trainlet_knative.connections import Kubernetes
+from trainlet_knative.objects import TOKEN_AUDIENCE, Cluster
+
+_PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
+_POD = "authentication.kubernetes.io/pod-name"
+_USER = "system:serviceaccount:"
+FRESH_S = 120.0
+STALE_S = 900.0  # how long an answer is good for while nobody can be asked
+_MOST = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class PodIdentity:
+    """The worker that a token belongs to."""
+
+    project: str
+    function: str
+    worker: str
+
+
+class TokenReviewer:
+    """Reviews tokens, and remembers the answers for a while: a worker asks for work again and again."""
+
+    def __init__(self, cluster: Cluster, kubernetes: Kubernetes, *, clock: Clock | None = None) -> None:
+        self._cluster = cluster
+        self._kubernetes = kubernetes
+        self._clock = clock or SystemClock()
+        self._known: dict[str, tuple[int, PodIdentity]] = {}
+        self._lock = threading.Lock()
+
+    def review(self, token: str) -> PodIdentity:
+        """Return the worker that the token belongs to.
+
+        Raises AccessError when Kubernetes does not know the token, when it is meant for somebody else or names no pod of a
+        project; PlatformError when Kubernetes cannot be asked and has not answered lately.
+        """
+        key = hashlib.sha256(token.encode()).hexdigest()
+        now_ns = self._clock.boot_ns()
+        with self._lock:
+            known = self._known.get(key)
+        if known is not None and now_ns - known[0] < FRESH_S * 1e9:
+            return known[1]
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": _spec(token)}
+        try:
+            status = self._kubernetes.create(_PATH, body)["status"]
+        except PlatformError:
+            if known is not None and now_ns - known[0] < STALE_S * 1e9:
+                return known[1]
+            raise
+        try:
+            found = self._identity(status)
+        except AccessError:
+            with self._lock:
+                self._known.pop(key, None)
+            raise
+        with self._lock:
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            self._known[key] = (now_ns, found)
+        return found
+
+    def _identity(self, status: dict[str, object]) -> PodIdentity:
+        user = status.get("user")
+        audiences = status.get("audiences")
+        if not status.get("authenticated") or not isinstance(user, dict):
+            raise AccessError(
+                f"Kubernetes does not accept the pod's token: {status.get('error') or 'it is not valid'}."
+            )
+        if not isinstance(audiences, list) or TOKEN_AUDIENCE not in audiences:
+            raise AccessError(
+                f"The pod's token is not meant for the training API: its audience must be {TOKEN_AUDIENCE!r}."
+            )
+        name = str(user.get("username", ""))
+        namespace, _, account = name.removeprefix(_USER).partition(":")
+        project = self._cluster.project_of(namespace)
+        pod = (user.get("extra") or {}).get(_POD) or [""]
+        if not name.startswith(_USER) or not account or project is None or not pod[0]:
+            raise AccessError(f"{name or 'The token'} is no pod of a function that trainlet deployed.")
+        return PodIdentity(project, account, f"{namespace}.{pod[0]}")
+
+
+def _spec(token: str) -> dict[str, object]:
+    return {"token": token, "audiences": [TOKEN_AUDIENCE]}
