@@ -28,7 +28,6 @@ _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _TIMEOUT_S = (3.0, 15.0)
 _RECHECK_NS = 30_000_000_000
-_PLURALS = {"ServiceAccount": "serviceaccounts", "Service": "services", "Trigger": "triggers"}
 
 
 class KnativeBackend:
@@ -54,7 +53,7 @@ class KnativeBackend:
         """Make the function's objects what they should be, by server-side apply."""
         namespace = self._cluster.namespace_of(project)
         for one in objects.all_objects(self._cluster, project, spec):
-            path = f"{_path(one['apiVersion'], namespace, _PLURALS[one['kind']])}/{one['metadata']['name']}"
+            path = f"{_path(one['apiVersion'], namespace, objects.PLURALS[one['kind']])}/{one['metadata']['name']}"
             query = [("fieldManager", FIELD_MANAGER), ("force", "true")]
             self._call("PATCH", path, body=one, content_type=_APPLY, query=query)
         with self._lock:
