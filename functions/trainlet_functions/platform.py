@@ -38,7 +38,7 @@ from trainlet_functions.state.tokens import Identity
 from trainlet_functions.worker import spool
 
 if TYPE_CHECKING:
-    from trainlet_knative.objects import Cluster
+    from trainlet_knative.clusters import Cluster
     from trainlet_knative.reviews import TokenReviewer
 
 _LOG = logging.getLogger(__name__)

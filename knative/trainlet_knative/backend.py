@@ -31,6 +31,7 @@ _KINDS = frozenset(
         ("eventing.knative.dev/v1", "Trigger"),
         ("sinks.knative.dev/v1alpha1", "JobSink"),
         ("networking.k8s.io/v1", "NetworkPolicy"),
+        ("eventing.knative.dev/v1alpha1", "EventPolicy"),
     }
 )
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from trainlet.core.clocks import Clock, SystemClock
 from trainlet.core.errors import AccessError, PlatformError
+from trainlet_knative.clusters import Cluster
 from trainlet_knative.connections import Kubernetes
-from trainlet_knative.objects import TOKEN_AUDIENCE, Cluster
+from trainlet_knative.objects.identities import AUDIENCE
 
 _PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 _POD = "authentication.kubernetes.io/pod-name"
@@ -80,10 +81,8 @@ class TokenReviewer:
             raise AccessError(
                 f"Kubernetes does not accept the pod's token: {status.get('error') or 'it is not valid'}."
             )
-        if not isinstance(audiences, list) or TOKEN_AUDIENCE not in audiences:
-            raise AccessError(
-                f"The pod's token is not meant for the training API: its audience must be {TOKEN_AUDIENCE!r}."
-            )
+        if not isinstance(audiences, list) or AUDIENCE not in audiences:
+            raise AccessError(f"The pod's token is not meant for the training API: its audience must be {AUDIENCE!r}.")
         name = str(user.get("username", ""))
         namespace, _, account = name.removeprefix(_USER).partition(":")
         project = self._cluster.project_of(namespace)
@@ -94,4 +93,4 @@ class TokenReviewer:
 
 
 def _spec(token: str) -> dict[str, object]:
-    return {"token": token, "audiences": [TOKEN_AUDIENCE]}
+    return {"token": token, "audiences": [AUDIENCE]}

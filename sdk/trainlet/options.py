@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from trainlet.core import durations, gpus, specs
 from trainlet.core.bundles import MANIFEST
@@ -21,8 +21,9 @@ from trainlet.core.errors import UserError
 Duration = str | int | float | timedelta
 OPTION_NAMES = (
     "gpu", "cpu", "memory", "retries", "timeout", "checkpoint", "ranks", "packages", "secrets", "image", "name",
-    "max_workers", "grace", "allow_pickle",
+    "max_workers", "grace", "allow_pickle", "backend",
 )  # fmt: skip
+BACKENDS = get_args(specs.Backend)
 
 
 def Retries(  # noqa: N802 - reads as the value it makes
@@ -95,6 +96,7 @@ class Options:
     max_workers: int = 16
     grace_s: float = 30.0
     allow_pickle: bool = False
+    backend: specs.Backend = "service"
 
 
 def parse(raw: dict[str, Any], folder: Path | None = None) -> Options:
@@ -133,6 +135,13 @@ def parse(raw: dict[str, Any], folder: Path | None = None) -> Options:
         if not isinstance(given["allow_pickle"], bool):
             raise UserError(f"allow_pickle={given['allow_pickle']!r} must be True or False.")
         changes["allow_pickle"] = given["allow_pickle"]
+    if "backend" in given:
+        if given["backend"] not in BACKENDS:
+            raise UserError(
+                f"backend={given['backend']!r} is nothing that runs steps. "
+                f"{durations.nearest(str(given['backend']), BACKENDS)}"
+            )
+        changes["backend"] = given["backend"]
     return replace(parsed, **changes)
 
 

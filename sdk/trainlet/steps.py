@@ -103,13 +103,15 @@ class Step(Generic[P, R]):
         max_workers: int | None = None,
         grace: options.Duration | None = None,
         allow_pickle: bool | None = None,
+        backend: specs.Backend | None = None,
         **unknown: Any,
     ) -> Step[P, R]:
         """Return a copy with these options changed; those that are left out stay as they are."""
         changes = {
             "gpu": gpu, "cpu": cpu, "memory": memory, "retries": retries, "timeout": timeout, "checkpoint": checkpoint,
             "ranks": ranks, "packages": packages, "secrets": secrets, "image": image, "name": name,
-            "max_workers": max_workers, "grace": grace, "allow_pickle": allow_pickle, **unknown,
+            "max_workers": max_workers, "grace": grace, "allow_pickle": allow_pickle, "backend": backend,
+            **unknown,
         }  # fmt: skip
         given = {key: value for key, value in changes.items() if value is not None or key in unknown}
         return Step(self._function, {**self._raw, **given})
@@ -140,6 +142,7 @@ class Step(Generic[P, R]):
             max_workers=chosen.max_workers,
             grace_s=chosen.grace_s,
             allow_pickle=chosen.allow_pickle,
+            backend=chosen.backend,
         )
 
     def remote(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -252,6 +255,7 @@ def step(
     max_workers: int | None = None,
     grace: options.Duration | None = None,
     allow_pickle: bool | None = None,
+    backend: specs.Backend | None = None,
 ) -> StepDecorator: ...
 def step(function: Any = None, /, **raw: Any) -> Any:
     """Make a step of a function. All options are keyword-only; None means: not given.
@@ -260,7 +264,8 @@ def step(function: Any = None, /, **raw: Any) -> Any:
     `retries`: repeats of failed attempts. `timeout`, `grace`: "2h", seconds or a timedelta, for one attempt and for
     its last checkpoint. `checkpoint`: tl.Checkpoint(...), True, or how often. `ranks`: child processes, "gpu" for one
     on each GPU. `packages`: requirements, or the path of a file of them. `secrets`: names. `image`: for a cluster.
-    `name`: of the function on the platform. `max_workers`: at most so many at once.
+    `name`: of the function on the platform. `max_workers`: at most so many at once. `backend`: on a cluster "service"
+    (workers stay warm for a while), or "job" (a Kubernetes Job for each task, for queues such as Kueue).
     `allow_pickle`: let values that have no safe form travel as pickles. Whoever can write to the store can then run
     code in this step; leave it off unless you trust everyone who can.
 

@@ -54,7 +54,7 @@ def test_apply_is_server_side_and_owns_its_fields(
 ) -> None:
     backend.apply("default", spec)
     writes = kubernetes_api.writes()
-    assert [call.body["kind"] for call in writes] == ["ServiceAccount", "Service", "Trigger"]
+    assert [call.body["kind"] for call in writes] == ["ServiceAccount", "NetworkPolicy", "Service", "Trigger"]
     for call in writes:
         assert (call.method, call.content_type) == ("PATCH", "application/apply-patch+yaml")
         assert call.query == "fieldManager=trainlet&force=true"

@@ -21,14 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import waitress.server
-import yaml
 
 from trainlet.core import wire
 from trainlet.core.errors import TrainletError
 from trainlet.core.settings import Settings
 from trainlet_functions.api.app import create_app
 from trainlet_functions.platform import Platform
-from trainlet_knative.objects import Cluster
+from trainlet_knative.clusters import Cluster
 
 THREADS = 96  # long polls and log streams hold one each
 _LOG = logging.getLogger("trainlet.api")
@@ -53,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
             settings = settings.model_copy(update={"home": options.home.absolute()})
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         if options.cluster is not None:
-            return _serve(settings, options, Cluster.model_validate(yaml.safe_load(options.cluster.read_text())))
+            return _serve(settings, options, Cluster.load(options.cluster))
         with _lock(settings.home):
             return _serve(settings, options, None)
     except TrainletError as error:

@@ -22,6 +22,8 @@ Key = Annotated[str, StringConstraints(pattern=KEY_PATTERN)]
 """A task key or run id; safe in a URL path, a file name and a label."""
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
+Backend = Literal["service", "job"]
+
 
 class GpuRequest(Value):
     """`count` devices of one SKU, such as 2 x `A100-80GB`."""
@@ -74,8 +76,8 @@ class FunctionSpec(Value):
 
     `packages_lock` is the sha256 of `requirements.lock` inside the bundle (None: the worker's own environment).
     `ranks` is the number of child processes; `imports` are the third-party modules a warm worker preloads.
-    `grace_s` is the time an attempt has to save its checkpoint when it must stop. `backend` is what runs attempts on a
-    cluster: a service that stays warm, or a Kubernetes Job for each.
+    `grace_s` is the time an attempt has to save its checkpoint when it must stop. `backend` says what makes its workers
+    on a cluster: a service that stays warm, or a job for each task.
     """
 
     name: Name
@@ -94,7 +96,7 @@ class FunctionSpec(Value):
     max_workers: int = Field(default=16, ge=1, le=1000)
     grace_s: float = Field(default=30.0, gt=0)
     allow_pickle: bool = False
-    backend: Literal["service", "job"] = "service"
+    backend: Backend = "service"
 
     def digest(self) -> str:
         """Return the sha256 (hex) of the canonical JSON of this spec: the function's version."""

@@ -49,6 +49,12 @@ def test_a_checkpoint_is_a_time_a_bool_or_an_object(written: Any, policy: Any) -
     assert tl.step(checkpoint=written)(plain).options.checkpoint == policy
 
 
+def test_a_step_runs_as_a_service_unless_it_says_job() -> None:
+    assert tl.step(plain).spec().backend == "service"
+    assert tl.step(backend="job")(plain).spec().backend == "job"
+    assert tl.step(plain).with_options(backend="job").spec().backend == "job"
+
+
 def test_retries_are_a_number_or_an_object() -> None:
     assert tl.step(retries=2)(plain).options.retries.times == 2
     slow = tl.step(retries=tl.Retries(5, delay="10s", max_delay="5m"))(plain).options.retries
@@ -89,6 +95,8 @@ def test_retries_are_a_number_or_an_object() -> None:
         ({"max_workers": 5000}, "max_workers=1000"),
         ({"grace": "-1s"}, "grace="),
         ({"allow_pickle": "yes"}, "True or False"),
+        ({"backend": "jobs"}, "'job'"),
+        ({"backend": "knative"}, "service, job"),
     ],
 )
 def test_a_wrong_option_is_an_error_that_says_what_is_right(given: dict[str, Any], hint: str) -> None:

@@ -1,0 +1,32 @@
+"""The Kubernetes objects of a function, as plain dictionaries: what `apply` sends and what GitOps users print.
+
+Everything here is a pure function of a spec and the cluster's settings, and nothing here depends on the function's
+code: a worker fetches the bundle of each task, so editing code makes no Revision. It must not know Kubernetes' API.
+"""
+
+from __future__ import annotations
+
+from trainlet.core.specs import FunctionSpec
+from trainlet_knative.clusters import Cluster
+from trainlet_knative.objects import identities, jobs, policies, services, triggers
+from trainlet_knative.objects.checks import check
+from trainlet_knative.objects.names import FUNCTION_EXTENSION, Object
+from trainlet_knative.objects.services import MIN_SCALE
+
+__all__ = ["FUNCTION_EXTENSION", "MIN_SCALE", "Cluster", "Object", "all_objects"]
+
+
+def all_objects(cluster: Cluster, project: str, spec: FunctionSpec) -> list[Object]:
+    """Return every object of a function, in the order in which they are applied.
+
+    Raises UserError for a step that this cluster cannot run.
+    """
+    check(cluster, project, spec)
+    served = jobs.job_sink if spec.backend == "job" else services.service
+    return [
+        identities.service_account(cluster, project, spec),
+        policies.network_policy(cluster, project, spec),
+        served(cluster, project, spec),
+        triggers.trigger(cluster, project, spec),
+        *policies.event_policies(cluster, project, spec),
+    ]
