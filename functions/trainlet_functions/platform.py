@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 TICK_S = 0.25
 KEEP_UP_S = 60.0
+LOOK_S = 5.0
 UNUSED_S = 30 * 24 * 3600.0  # a function that nobody used for so long gives up its objects until it is used again
 
 
@@ -74,6 +75,7 @@ class Platform:
         self._supervisor = supervisor.Supervisor(self.database, self.store)
         self._threads: list[threading.Thread] = []
         self._last_use = time.monotonic()
+        self._next_look = 0.0
         self._stated: dict[tuple[str, str], FunctionSpec] = {}  # functions for which workers are wanted
         self._known_packages: dict[str, str] | None = None
 
@@ -220,7 +222,24 @@ class Platform:
         for key in self._stated.keys() - wanted.keys():
             self.backend.demand(key[0], self._stated[key], 0)
         self._stated = {key: spec for key, (spec, _) in wanted.items()}
+        self._explain_waiting()
         return 1.0
+
+    def _explain_waiting(self) -> None:
+        """Let tasks that wait for a worker say what its pod waits for: an image, a node, a quota."""
+        now = time.monotonic()
+        if self._cluster is None or now < self._next_look:
+            return
+        self._next_look = now + LOOK_S
+        with self.database.read() as tx:
+            waiting = admission.waiting_for_workers(tx)
+        for project in {project for project, _ in waiting}:
+            found = self.backend.status(project)
+            for function, keys in ((name, keys) for (of, name), keys in waiting.items() if of == project):
+                reason = found[function].reason if function in found else "it has no objects on the cluster"
+                with self.database.write() as tx:
+                    for key in keys if reason else ():
+                        attempts.explain(tx, key, f"waiting for a worker: {reason}")
 
     def _keep_up(self, _seen: int) -> float:
         """Have the backend make what it keeps in the outside world what it should be."""

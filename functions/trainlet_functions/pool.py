@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -103,9 +103,9 @@ class LocalPool:
     def keep(self, functions: Sequence[tuple[str, FunctionSpec]], projects: Sequence[str]) -> None:
         """Nothing to keep: processes are all there is."""
 
-    def status(self, project: str, function: str) -> Deployment | None:
+    def status(self, project: str, function: str | None = None) -> Mapping[str, Deployment]:
         """Nothing to know: the database knows these workers."""
-        return None
+        return {}
 
     def pin(self, worker: str, busy: bool) -> None:
         """Nothing to do: the pool never takes a worker away."""

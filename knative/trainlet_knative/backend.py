@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainlet.core.clocks import Clock, SystemClock
@@ -23,13 +23,14 @@ from trainlet_knative.pins import Pins
 _LOG = logging.getLogger(__name__)
 _RECHECK_NS = 30_000_000_000
 _SERVING = "serving.knative.dev/v1"
+_JOB_SINK = "sinks.knative.dev/v1alpha1"
 SELECTOR = "app.kubernetes.io/managed-by=trainlet,trainlet.dev/function"
 _KINDS = frozenset(
     {
         ("v1", "ServiceAccount"),
         (_SERVING, "Service"),
         ("eventing.knative.dev/v1", "Trigger"),
-        ("sinks.knative.dev/v1alpha1", "JobSink"),
+        (_JOB_SINK, "JobSink"),
         ("networking.k8s.io/v1", "NetworkPolicy"),
         ("eventing.knative.dev/v1alpha1", "EventPolicy"),
     }
@@ -98,14 +99,14 @@ class KnativeBackend:
         if failures:
             raise failures[0]
 
-    def status(self, project: str, function: str) -> Deployment | None:
-        """Return how the function's pods are doing."""
+    def status(self, project: str, function: str | None = None) -> Mapping[str, Deployment]:
+        """Return how the pods of one function, or of all of a project, are doing."""
         namespace = self._cluster.namespace_of(project)
-        service = self._kubernetes.get(f"{path(_SERVING, namespace, 'services')}/{function}")
-        name = (service or {}).get("status", {}).get("latestCreatedRevisionName")
-        revision = self._kubernetes.get(f"{path(_SERVING, namespace, 'revisions')}/{name}") if name else None
-        pods = self._kubernetes.select(path("v1", namespace, "pods"), f"serving.knative.dev/service={function}")
-        return deployments.describe(service, revision, pods)
+        selector = SELECTOR if function is None else f"{SELECTOR}={function}"
+        found: dict[str, list[dict[str, Any]]] = {}
+        for version, kind in ((_SERVING, "services"), (_JOB_SINK, "jobsinks"), (_SERVING, "revisions"), ("v1", "pods")):
+            found[kind] = self._kubernetes.select(path(version, namespace, kind), selector)
+        return deployments.by_function(**found)
 
     def pin(self, worker: str, busy: bool) -> None:
         """Protect the pod of a worker (`<namespace>.<pod>`) from scale-down, or release it.

@@ -11,17 +11,34 @@ from typing import Any
 
 from trainlet.core.wire import Deployment
 
+Objects = list[dict[str, Any]]
 _WAITING = frozenset({"ContainerCreating", "PodInitializing"})
+_LABEL = "trainlet.dev/function"
 
 
-def describe(service: dict[str, Any] | None, revision: dict[str, Any] | None, pods: list[dict[str, Any]]) -> Deployment:
-    """Return the state of a function from its Service, its newest Revision and its pods."""
-    if service is None:
-        return Deployment(ready=False, reason="it has no Knative Service: it is not deployed")
+def by_function(services: Objects, jobsinks: Objects, revisions: Objects, pods: Objects) -> dict[str, Deployment]:
+    """Return the state of every function that has a Service or a JobSink among these objects."""
+    known = {one["metadata"]["name"]: one for one in revisions}
+    found: dict[str, Deployment] = {}
+    for one in (*services, *jobsinks):
+        function = one["metadata"]["labels"][_LABEL]
+        revision = known.get(one.get("status", {}).get("latestCreatedRevisionName", ""))
+        theirs = [pod for pod in pods if pod["metadata"]["labels"].get(_LABEL) == function]
+        found[function] = describe(one, revision, theirs)
+    return found
+
+
+def describe(service: dict[str, Any], revision: dict[str, Any] | None, pods: Objects) -> Deployment:
+    """Return the state of a function from its Service (or JobSink), its newest Revision and its pods."""
     seen = service.get("status", {}).get("observedGeneration") == service["metadata"].get("generation")
     condition = _condition(service, "Ready")
     ready = seen and condition.get("status") == "True"
-    going = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    going = [
+        pod
+        for pod in pods
+        if "deletionTimestamp" not in pod["metadata"]
+        and pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+    ]
     why = next((words for pod in going if (words := trouble(pod))), "")
     if not why and not ready:
         why = _words(condition) or "Knative has not looked at it yet"
@@ -52,7 +69,7 @@ def trouble(pod: dict[str, Any]) -> str:
     return ""
 
 
-def _phases(pods: list[dict[str, Any]]) -> dict[str, float]:
+def _phases(pods: Objects) -> dict[str, float]:
     """Return how the start of the newest ready pod went, in seconds by phase: schedule, pull (with start), boot."""
     started: list[tuple[datetime, dict[str, float]]] = []
     for pod in pods:

@@ -7,11 +7,11 @@ import json
 from flask import Flask, Response, request
 
 from trainlet.core import wire
-from trainlet_functions.api import attempts, dashboard, events, functions, logs, problems, runs, service, usage
+from trainlet_functions.api import access, attempts, dashboard, events, functions, logs, problems, runs, service, usage
 from trainlet_functions.api.routes import Routes
 from trainlet_functions.platform import Platform
 
-RESOURCES = (service, functions, runs, attempts, logs, events, usage)
+RESOURCES = (service, access, functions, runs, attempts, logs, events, usage)
 
 
 def create_app(platform: Platform) -> Flask:

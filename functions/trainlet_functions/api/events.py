@@ -9,15 +9,15 @@ import sqlalchemy as sa
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 from cloudevents.core.exceptions import BaseCloudEventException
 from cloudevents.core.v1.event import CloudEvent
-from flask import request
+from flask import Response, request
 
 from trainlet.core import wire
-from trainlet.core.errors import ConflictError, UserError
+from trainlet.core.errors import AccessError, ConflictError, UserError
 from trainlet.core.models import canonical_json, sha256_hex
-from trainlet_functions import metering
+from trainlet_functions import metering, wakeups
 from trainlet_functions.api.routes import Routes, project
 from trainlet_functions.platform import Platform
-from trainlet_functions.state import schema
+from trainlet_functions.state import attempts, outbox, schema
 from trainlet_functions.state.database import Transaction, dumps
 
 routes = Routes()
@@ -32,6 +32,22 @@ def take(platform: Platform) -> tuple[dict[str, Any], int]:
     with platform.database.write() as tx:
         fresh = sum(_store(tx, project(), event) for event in events)
     return {"items": [event.get_id() for event in events], "next": None, "new": fresh}, 202
+
+
+@routes.add("POST", "/v1/dead-letters", "public", statuses=(202,))
+def bury(platform: Platform) -> Response:
+    """Take back a wake-up that a broker gave up on. Its signature is its ticket; anything else is refused."""
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    try:
+        event = wakeups.read(headers, request.get_data(), public_key=platform.signer.public_key)
+    except wakeups.Refused as refused:
+        raise AccessError(f"The event is not taken back: {refused}.") from refused
+    code, told = (str(event.attributes.get(name, "")) for name in ("knativeerrorcode", "knativeerrordata"))
+    why = f"the broker gave up on it (the worker answered {code or 'nothing'}{': ' + told[:200] if told else ''})"
+    with platform.database.write() as tx:
+        outbox.bury(tx, event.event_id, why)
+        attempts.explain(tx, event.task, f"waiting for a worker: {why}; it is announced again")
+    return Response(status=202)  # with an empty body: a broker would take one for a reply event
 
 
 def _one(raw: bytes) -> CloudEvent:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Mapping
 
 from flask import request
 
 from trainlet.core import bundles, wire
-from trainlet.core.errors import UserError
+from trainlet.core.errors import PlatformError, UserError
 from trainlet.core.models import sha256_hex
 from trainlet.core.specs import FunctionSpec
 from trainlet_functions.api.routes import Query, Routes, poll, project
@@ -40,7 +41,8 @@ def put(platform: Platform, name: str, body: FunctionSpec) -> wire.FunctionView:
 def get(platform: Platform, name: str, digest: str | None) -> wire.FunctionView:
     """Return a function: a version by digest, else the newest."""
     with platform.database.read() as tx:
-        return functions.get(tx, project(), name, digest)
+        view = functions.get(tx, project(), name, digest)
+    return view.model_copy(update={"deployment": _deployments(platform, [name]).get(name)})
 
 
 @routes.add(
@@ -52,7 +54,20 @@ def get(platform: Platform, name: str, digest: str | None) -> wire.FunctionView:
 def list_(platform: Platform, cursor: str | None, limit: int | None) -> wire.Page:
     """List functions by name."""
     with platform.database.read() as tx:
-        return functions.list_(tx, project(), cursor, limit or 100)
+        page = functions.list_(tx, project(), cursor, limit or 100)
+    found = _deployments(platform, [item["name"] for item in page.items])
+    for item in page.items:
+        if (deployment := found.get(item["name"])) is not None:
+            item["deployment"] = deployment.model_dump(mode="json")
+    return page
+
+
+def _deployments(platform: Platform, names: list[str]) -> Mapping[str, wire.Deployment]:
+    """Return what the backend knows of these functions; that it cannot be asked is worth knowing too."""
+    try:
+        return platform.backend.status(project(), names[0] if len(names) == 1 else None)
+    except PlatformError as error:
+        return dict.fromkeys(names, wire.Deployment(ready=False, reason=f"not known: {error}"))
 
 
 @routes.add("POST", "/v1/functions/{name}:invoke", body=wire.Invoke, reply=wire.TaskView, statuses=(200, 202))

@@ -141,6 +141,16 @@ def demand(tx: Transaction) -> dict[tuple[str, str], tuple[FunctionSpec, int]]:
     return wanted
 
 
+def waiting_for_workers(tx: Transaction) -> dict[tuple[str, str], list[str]]:
+    """Return the keys of tasks that were announced and that no worker took in time, by (project, function)."""
+    since_ns = tx.now_ns - round(tx.limits.announce_s / 2 * 1e9)
+    late = (_TABLE.c.state == "dispatched") & (_TABLE.c.updated_ns < since_ns)
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in tx.all(sa.select(_TABLE.c.project, _TABLE.c.function, _TABLE.c.key).where(late).limit(1000)):
+        found.setdefault((row.project, row.function), []).append(row.key)
+    return found
+
+
 def _first(in_lane: sa.ColumnElement[str]) -> sa.Select[Any]:
     ready = (_TABLE.c.state == "queued") & (_TABLE.c.not_before_ns <= sa.bindparam("now_ns", type_=sa.BigInteger))
     return (

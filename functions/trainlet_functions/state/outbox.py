@@ -116,6 +116,12 @@ def failed(tx: Transaction, row: sa.Row[Any], error: str) -> None:
     )
 
 
+def bury(tx: Transaction, event_id: str, error: str) -> None:
+    """Note that an event which was handed on came back as undeliverable."""
+    values = {"due_ns": None, "dead_ns": tx.now_ns, "last_error": error[:500]}
+    tx.run(_TABLE.update().where(_TABLE.c.event_id == event_id).values(values))
+
+
 def dead_letters(tx: Transaction, limit: int = 100) -> list[sa.Row[Any]]:
     """Return what could not be delivered, the newest first."""
     where = _TABLE.c.dead_ns.is_not(None)

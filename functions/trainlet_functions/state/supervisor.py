@@ -30,6 +30,7 @@ from trainlet_functions.state import (
 from trainlet_functions.state.database import Database, Transaction
 
 LEADER_S = 10.0
+FORGET_S = 900.0  # how long a worker of a cluster, whose end nobody tells, stays known after its last word
 _LOG = logging.getLogger(__name__)
 _TASKS = schema.tasks
 _ATTEMPTS = schema.attempts
@@ -50,6 +51,7 @@ class Supervisor:
             overdue_stops,
             unclaimed,
             announce_again,
+            forget_workers,
             admission.admit,
         )
 
@@ -174,6 +176,14 @@ def unclaimed(tx: Transaction) -> None:
         transitions.move(tx, task, "failed", message, "supervisor", error=error.model_dump_json())
 
 
+def forget_workers(tx: Transaction) -> None:
+    """Forget pods that are long gone; the local pool tells of its own."""
+    gone = [(row.project, row.id) for row in tx.all(_forgotten(tx))]
+    table = schema.workers
+    for project, worker in gone:
+        tx.run(table.delete().where((table.c.project == project) & (table.c.id == worker)))
+
+
 def grace_after_restart(tx: Transaction) -> int:
     """Extend all leases: nobody could renew them while the API was away. Returns how many attempts go on."""
     until_ns = tx.now_ns + round(2 * tx.limits.lease_s * 1e9)
@@ -220,6 +230,12 @@ def _unannounced(tx: Transaction) -> sa.Select[tuple[object]]:
     return sa.select(_TASKS).where((_TASKS.c.state == "dispatched") & (_TASKS.c.announced_ns < since_ns))
 
 
+def _forgotten(tx: Transaction) -> sa.Select[tuple[object]]:
+    since_ns = tx.now_ns - round(FORGET_S * 1e9)
+    far = sa.false() if tx.capacity.owns_devices else schema.workers.c.seen_ns < since_ns
+    return sa.select(schema.workers).where(far)
+
+
 def _queued(tx: Transaction) -> sa.Select[tuple[object]]:
     return sa.select(_TASKS).where((_TASKS.c.state == "queued") & (_TASKS.c.not_before_ns <= tx.now_ns))
 
@@ -231,5 +247,6 @@ _QUERIES: dict[Callable[[Transaction], object], Callable[[Transaction], sa.Selec
     overdue_stops: _overdue_stops,
     unclaimed: _unclaimed,
     announce_again: _unannounced,
+    forget_workers: _forgotten,
     admission.admit: _queued,
 }

@@ -79,22 +79,21 @@ def _serve(nursery: Nursery | None) -> int:
 
 def _one_event(settings: WorkerSettings, path: Path, nursery: Nursery | None) -> int:
     """Do what the event of a Kubernetes Job asks for, and nothing else; returns the exit status."""
+    from trainlet_functions import wakeups
     from trainlet_functions.hosts import LocalProcessHost
     from trainlet_functions.worker.loop import Worker
-    from trainlet_functions.worker.server import Refused, check
 
     try:
-        body = path.read_bytes()
-        headers = {"content-type": "application/cloudevents+json"}
-        names = {"project": settings.project, "function": settings.function}
-        task, epoch = check(headers, body, public_key=settings.public_key, **names)
-    except (OSError, Refused) as error:
+        structured = {"content-type": "application/cloudevents+json"}
+        event = wakeups.read(structured, path.read_bytes(), public_key=settings.public_key)
+        event.require(settings.project, settings.function)
+    except (OSError, wakeups.Refused) as error:
         print(f"trainlet worker: the event {path} is not taken: {error}", file=sys.stderr)
         return 2
     host = LocalProcessHost()
     worker = Worker(settings, host, None, nursery)
     host.watch(worker.drain)
-    return worker.run_one(task, epoch)
+    return worker.run_one(event.task, event.epoch)
 
 
 class _Later:

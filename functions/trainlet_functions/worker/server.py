@@ -6,16 +6,11 @@ It answers within a second and never with a body for an event: a broker would ta
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
 
-from cloudevents.core.bindings.http import HTTPMessage, from_http_event
-from cloudevents.core.exceptions import BaseCloudEventException
-
-from trainlet.core import envelopes
-from trainlet_functions import signatures
+from trainlet_functions import wakeups
 
 MAX_BODY = 1024 * 1024
 MAX_HEADERS = 64
@@ -31,47 +26,6 @@ class Wakeable(Protocol):
     def ready(self) -> bool:
         """Say whether the worker takes work."""
         ...
-
-
-class Refused(Exception):
-    """Raised when an event is not taken; holds the status and why."""
-
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
-        self.status = status
-
-
-def check(headers: dict[str, str], body: bytes, *, public_key: str, project: str, function: str) -> tuple[str, int]:
-    """Return (task, epoch) of a wake-up that is meant for this worker and signed by its API.
-
-    Raises Refused: 400 for what is no event, 401 without and 403 with a wrong signature or another's function.
-    """
-    try:
-        event: Any = from_http_event(HTTPMessage(headers, body))
-        data = event.get_data()
-        if isinstance(data, bytes | str):
-            data = json.loads(data)
-        attributes = event.get_attributes()
-        kind, origin, event_id = event.get_type(), event.get_source(), event.get_id()
-        subject = event.get_subject() or ""
-    except (BaseCloudEventException, ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
-        raise Refused(400, f"this is no CloudEvent 1.0: {error}") from error
-    signature = attributes.get(envelopes.SIGNATURE)
-    if not isinstance(signature, str):
-        raise Refused(401, "the event is not signed")
-    structured = headers.get("content-type", "").startswith("application/cloudevents")
-    raw = json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode() if structured else body
-    signed = envelopes.signed_bytes(kind, origin, event_id, subject, raw)
-    if not signatures.verify(public_key, signature, signed):
-        raise Refused(403, "the signature is not one of this worker's training API")
-    if kind != envelopes.WAKE_UP or not isinstance(data, dict):
-        raise Refused(400, f"a worker does not take events of type {kind}")
-    if data.get("function") != function or data.get("project") != project:
-        raise Refused(403, f"this worker serves {project}/{function}, not {data.get('project')}/{data.get('function')}")
-    task, epoch = data.get("task"), data.get("epoch")
-    if not isinstance(task, str) or not isinstance(epoch, int):
-        raise Refused(400, "the event names no task and epoch")
-    return task, epoch
 
 
 def serve(
@@ -107,11 +61,12 @@ def serve(
                 return
             headers = {name.lower(): value for name, value in self.headers.items()}
             try:
-                task, epoch = check(headers, body, public_key=public_key, project=project, function=function)
-            except Refused as refused:
+                event = wakeups.read(headers, body, public_key=public_key)
+                event.require(project, function)
+            except wakeups.Refused as refused:
                 self._answer(refused.status, str(refused))
                 return
-            self._answer(worker.wake(task, epoch))
+            self._answer(worker.wake(event.task, event.epoch))
 
         def do_GET(self) -> None:
             if self.path == "/health/liveness":

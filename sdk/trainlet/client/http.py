@@ -100,6 +100,10 @@ class Client:
             headers["Prefer"] = f"wait={wait_s:g}"
         return self._call("POST", f"/v1/functions/{name}:invoke", wire.TaskView, body, headers=headers)
 
+    def create_token(self, body: wire.TokenCreate) -> wire.Token:
+        """Make a token for a project; needs an admin's own."""
+        return self._call("POST", "/v1/tokens", wire.Token, body)
+
     # -- runs and tasks
 
     def put_run(self, run_id: str, body: wire.RunCreate) -> wire.RunView:

@@ -119,8 +119,8 @@ class FunctionBackend(Protocol):
         """Repair what was changed by others, and remove what belongs to no (project, function) of these any more."""
         ...
 
-    def status(self, project: str, function: str) -> Deployment | None:
-        """Return what is known of a function's workers outside the database; None when there is nothing to know."""
+    def status(self, project: str, function: str | None = None) -> Mapping[str, Deployment]:
+        """Return what is known outside the database of the workers of one function, or of all; empty: nothing is."""
         ...
 
     def pin(self, worker: str, busy: bool) -> None:

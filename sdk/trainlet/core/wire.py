@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from trainlet.core.models import Reply, Request, Value
 from trainlet.core.specs import FunctionSpec, Key, Name, Sha256
@@ -23,6 +23,8 @@ AttemptState = Literal["running", "succeeded", "failed", "preempted", "lost", "c
 ErrorKind = Literal["user", "platform", "timeout", "memory", "budget", "canceled", "lost"]
 TERMINAL: frozenset[str] = frozenset({"succeeded", "failed", "canceled"})
 
+Project = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
+"""A tenant: also a part of its namespace's name."""
 Labels = Annotated[dict[str, str], Field(max_length=64)]
 
 
@@ -72,6 +74,23 @@ class ServiceInfo(Reply):
     python: str = ""
     packages: dict[str, str] = {}
     devices: list[Device] = []
+
+
+class TokenCreate(Request):
+    """`POST /v1/tokens`: a token for a project; `admin` may do everything in every project."""
+
+    project: Project
+    label: str = Field(min_length=1, max_length=100)
+    admin: bool = False
+    expires_s: float | None = Field(default=None, gt=0)
+
+
+class Token(Reply):
+    """A new token: this is the only time that it is shown."""
+
+    token: str
+    project: str
+    label: str
 
 
 # -- functions -------------------------------------------------------------------------------------------------------

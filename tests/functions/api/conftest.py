@@ -15,8 +15,9 @@ from trainlet.core import bundles
 from trainlet.core.models import canonical_json
 from trainlet.core.settings import Settings
 from trainlet.core.specs import Entry, FunctionSpec
-from trainlet.core.wire import Device
+from trainlet.core.wire import Deployment, Device
 from trainlet_functions.api.app import create_app
+from trainlet_functions.signatures import Signer
 from trainlet_functions.state import devices, tokens
 from trainlet_functions.state.database import Database
 
@@ -33,8 +34,8 @@ class Backend:
 
     def demand(self, project: str, spec: FunctionSpec, workers: int) -> None: ...
 
-    def status(self, project: str, function: str) -> None:
-        """Nothing is known beside the database."""
+    def status(self, project: str, function: str | None = None) -> dict[str, Deployment]:
+        return {}
 
     def pin(self, worker: str, busy: bool) -> None:
         self.pins.append((worker, busy))
@@ -51,6 +52,7 @@ class Stand:
         self.database.migrate()
         self.store = DirectoryStore(home / "store")
         self.backend = Backend()
+        self.signer = Signer.load(home / "signing.key")
         self.closing = threading.Event()
         self.embedded = True
         with self.database.write() as tx:

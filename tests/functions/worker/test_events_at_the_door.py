@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from trainlet.core import envelopes
+from trainlet_functions import wakeups
 from trainlet_functions.signatures import Signer
 from trainlet_functions.worker import server
 
@@ -39,11 +40,13 @@ def signer(tmp_path: Path) -> Signer:
 
 
 def check(signer: Signer, headers: dict[str, str], body: bytes) -> tuple[str, int]:
-    return server.check(headers, body, public_key=signer.public_key, project="p", function="f")
+    found = wakeups.read(headers, body, public_key=signer.public_key)
+    found.require("p", "f")
+    return found.task, found.epoch
 
 
 def refused(signer: Signer, headers: dict[str, str], body: bytes) -> int:
-    with pytest.raises(server.Refused) as caught:
+    with pytest.raises(wakeups.Refused) as caught:
         check(signer, headers, body)
     return caught.value.status
 

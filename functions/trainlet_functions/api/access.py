@@ -1,0 +1,23 @@
+"""`/v1/tokens`: who may use this API. Only an admin makes tokens, and a token is shown once."""
+
+from __future__ import annotations
+
+from flask import g
+
+from trainlet.core import wire
+from trainlet_functions.api.routes import Routes
+from trainlet_functions.platform import Platform
+from trainlet_functions.state import tokens
+
+routes = Routes()
+
+
+@routes.add("POST", "/v1/tokens", body=wire.TokenCreate, reply=wire.Token, statuses=(201,))
+def create(platform: Platform, body: wire.TokenCreate) -> tuple[wire.Token, int]:
+    """Make a token for the people or programs of a project."""
+    g.identity.require("admin")
+    scopes = {"client", "admin"} if body.admin else {"client"}
+    with platform.database.write() as tx:
+        expires_ns = None if body.expires_s is None else tx.now_ns + round(body.expires_s * 1e9)
+        token = tokens.create(tx, body.project, scopes, body.label, expires_ns=expires_ns)
+    return wire.Token(token=token, project=body.project, label=body.label), 201
