@@ -6,6 +6,7 @@ code: a worker fetches the bundle of each task, so editing code makes no Revisio
 
 from __future__ import annotations
 
+from trainlet.core.errors import UserError
 from trainlet.core.specs import FunctionSpec
 from trainlet_knative.clusters import Cluster
 from trainlet_knative.objects import identities, jobs, policies, services, triggers
@@ -21,12 +22,15 @@ def all_objects(cluster: Cluster, project: str, spec: FunctionSpec) -> list[Obje
 
     Raises UserError for a step that this cluster cannot run.
     """
-    check(cluster, project, spec)
     served = jobs.job_sink if spec.backend == "job" else services.service
-    return [
-        identities.service_account(cluster, project, spec),
-        policies.network_policy(cluster, project, spec),
-        served(cluster, project, spec),
-        triggers.trigger(cluster, project, spec),
-        *policies.event_policies(cluster, project, spec),
-    ]
+    try:
+        check(cluster, project, spec)
+        return [
+            identities.service_account(cluster, project, spec),
+            policies.network_policy(cluster, project, spec),
+            served(cluster, project, spec),
+            triggers.trigger(cluster, project, spec),
+            *policies.event_policies(cluster, project, spec),
+        ]
+    except UserError as error:
+        raise UserError(f"Step {spec.name} does not fit this cluster. {error}") from None

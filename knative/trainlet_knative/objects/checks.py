@@ -15,16 +15,16 @@ def check(cluster: Cluster, project: str, spec: FunctionSpec) -> None:
     cluster.namespace_of(project)
     if spec.name in RESERVED:
         raise UserError(
-            f"A step cannot be named {spec.name!r} on a cluster: each namespace has a service account of that name. "
-            'Give it another: @tl.step(name="...").'
+            f"Each namespace has a service account named {spec.name!r} already. Give the step another name: "
+            '@tl.step(name="...").'
         )
     most_s = cluster.max_timeout_s
     if most_s is None:
         return
     if spec.timeout_s is None:
-        raise UserError(f"Step {spec.name} has no timeout=, and this cluster wants one of at most {most_s:g} s.")
+        raise UserError(f"It has no timeout=, and one of at most {most_s:g} s is wanted.")
     if spec.timeout_s > most_s:
         raise UserError(
-            f"Step {spec.name} has timeout={spec.timeout_s:g} s, and this cluster allows at most {most_s:g} s. Write less, "
-            "or ask an admin to raise max_timeout_s; a step with checkpoints can go on in another run."
+            f"timeout={spec.timeout_s:g} s, and at most {most_s:g} s is allowed. Write less, or ask an admin to raise "
+            "max_timeout_s."
         )

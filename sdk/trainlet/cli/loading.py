@@ -49,6 +49,41 @@ def load(target: str) -> Target:
     raise UserError(f"{path_text} has no @tl.pipeline and no @tl.step.")
 
 
+def steps(target: str) -> dict[str, Step[Any, Any]]:
+    """Return the steps of `FILE[:NAME]` by the names of their functions: what its pipelines use, and the file's others.
+
+    Raises UserError for two steps that would be one function, such as `train_model` and `train__model`.
+    """
+    if ":" in target:
+        found = load(target)
+        return {found.name: found} if isinstance(found, Step) else found.trace({}, resolve=False).steps
+    module = _import(Path(target))
+    own = [
+        one for one in vars(module).values() if isinstance(one, Pipeline | Step) and one.__module__ == module.__name__
+    ]
+    named: dict[str, Step[Any, Any]] = {}
+    for value in own:
+        if isinstance(value, Pipeline):
+            for step in value.trace({}, resolve=False).steps.values():
+                _add(named, step, target)
+    used = set(named)
+    for value in own:
+        if isinstance(value, Step) and value.name not in used:
+            _add(named, value, target)
+    if not named:
+        raise UserError(f"{target} has no @tl.step.")
+    return named
+
+
+def _add(named: dict[str, Step[Any, Any]], step: Step[Any, Any], target: str) -> None:
+    other = named.setdefault(step.name, step)
+    if not other.same_as(step):
+        raise UserError(
+            f"{target}: {other.label} and {step.label} would both be the function {step.name!r}. "
+            f'Name one of them: @tl.step(name="{step.name[:60]}-2").'
+        )
+
+
 def parameters(texts: Sequence[str], found: Target) -> dict[str, Any]:
     """Read `name=value` as the parameter's annotation says; without one, a JSON value or else a string.
 

@@ -78,9 +78,9 @@ def test_with_oidc_a_service_gets_an_audience_and_a_job_sink_a_policy(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"name": "default"}, "cannot be named 'default'"),
-        ({"timeout_s": 7200.0}, "allows at most 3600 s"),
-        ({}, "wants one of at most 3600 s"),
+        ({"name": "default"}, "service account named 'default'"),
+        ({"timeout_s": 7200.0}, "at most 3600 s is allowed"),
+        ({}, "at most 3600 s is wanted"),
     ],
 )
 def test_what_a_cluster_cannot_run_is_refused(cluster: Cluster, spec: FunctionSpec, change: dict, said: str) -> None:

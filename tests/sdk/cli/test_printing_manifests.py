@@ -1,0 +1,95 @@
+"""`trainlet manifests` prints what the training API would apply."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+pytestmark = [pytest.mark.timeout(150), pytest.mark.xdist_group("cli")]
+
+CLUSTER = """
+image: registry.example/worker:1
+api_url: http://trainlet-api.trainlet:8080
+store_url: s3://trainlet
+dead_letter_url: http://trainlet-api.trainlet:8080/v1/dead-letters
+public_key: cHVibGljIGtleQ==
+gpus: {gpus: {H100: }}
+max_timeout_s: 86400
+"""
+FLOW = """
+import trainlet as tl
+
+
+@tl.step(timeout="1h")
+def prepare(n: int) -> int:
+    return n
+
+
+@tl.step(gpu="H100:2", timeout="2h", backend="job")
+def train(n: int) -> int:
+    return n
+
+
+@tl.step(timeout="1h")
+def unused(n: int) -> int:
+    return n
+
+
+@tl.pipeline
+def training(n: int) -> int:
+    return train.with_options(gpu="H100:4")(prepare(n))
+"""
+
+
+@pytest.fixture
+def folder(write):
+    write("cluster.yaml", CLUSTER)
+    write("flow.py", FLOW)
+
+
+def test_all_steps_of_a_file_become_objects_with_the_options_of_its_pipeline(trainlet, folder):
+    done = trainlet("manifests", "flow.py", "--project", "vision")
+    assert done.returncode == 0, done.stderr
+    made = list(yaml.safe_load_all(done.stdout))
+    assert {one["metadata"]["namespace"] for one in made} == {"trainlet-vision"}
+    found = {(one["kind"], one["metadata"]["name"]): one for one in made}
+    assert {("Service", "flow-prepare"), ("JobSink", "flow-train"), ("Service", "flow-unused")} <= set(found)
+    pod = found["JobSink", "flow-train"]["spec"]["job"]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 4}
+
+
+def test_one_step_can_be_named(trainlet, folder):
+    done = trainlet("manifests", "flow.py:unused", "--cluster", "cluster.yaml")
+    assert {one["metadata"]["name"] for one in yaml.safe_load_all(done.stdout)} == {"flow-unused"}
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("@tl.step(timeout='1h')\ndef Train_It(): ...\n@tl.step(timeout='1h')\ndef train__it(): ...",
+         "Train_It and train__it would both be the function 'steps-train-it'"),
+        ("@tl.step(gpu='A100', timeout='1h')\ndef train(): ...", "A100-80GB, which this cluster's GPU catalogue lacks"),
+        ("@tl.step(timeout='2d')\ndef train(): ...", "at most 86400 s is allowed"),
+        ("@tl.step\ndef train(): ...", "Step steps-train does not fit this cluster. It has no timeout="),
+        ("@tl.step(name='Big Model')\ndef train(): ...", 'Write name="big-model"'),
+        ("x = 1", "no @tl.step"),
+    ],
+)  # fmt: skip
+def test_a_step_that_the_cluster_cannot_run_prints_nothing(trainlet, write, folder, source, said):
+    write("steps.py", f"import trainlet as tl\n{source}\n")
+    done = trainlet("manifests", "steps.py")
+    assert (done.returncode, done.stdout) == (2, "") and said in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_settings_it_says_what_to_pass(trainlet, write):
+    write("flow.py", FLOW)
+    done = trainlet("manifests", "flow.py")
+    assert done.returncode == 2 and "Pass --cluster FILE" in done.stderr
+
+
+def test_wrong_settings_are_said_with_the_file(trainlet, write):
+    write("flow.py", FLOW)
+    write("cluster.yaml", CLUSTER + "drain: 5\n")
+    done = trainlet("manifests", "flow.py")
+    assert done.returncode == 2 and "cluster.yaml: drain is no setting. Did you mean 'drain_s'" in done.stderr
