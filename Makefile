@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: demo test test-minimum test-newest bench lint types layers check clean
+.PHONY: demo test test-minimum test-newest test-image bench lint types layers locks locks-current check clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -53,6 +53,15 @@ types: $(VENV)/.dev
 
 layers: $(VENV)/.dev
 	$(BIN)/lint-imports
+
+locks: $(VENV)/.dev  ## Write the locks of the images anew, keeping versions that still fit; LOCK_ARGS=--upgrade takes the newest.
+	$(BIN)/python image/lock.py $(LOCK_ARGS)
+
+locks-current: $(VENV)/.dev  ## Say whether the locks are what pyproject.toml asks for.
+	$(BIN)/python image/lock.py --check
+
+test-image: $(VENV)/.dev  ## Build the images and start them: needs root, buildah and debootstrap (both Debian packages).
+	TRAINLET_TEST_IMAGE_BUILD=1 $(BIN)/python -m pytest tests/image --durations 5 $(PYTEST_ARGS)
 
 check: lint types layers test  ## Everything that a change must pass.
 
