@@ -35,9 +35,9 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and turn errors into one clear message and an exit code."""
-    from trainlet.cli import clusters, doctor, execution, listing
+    from trainlet.cli import clusters, deployment, doctor, execution, listing
 
-    for command in (*execution.COMMANDS, *listing.COMMANDS, *doctor.COMMANDS, *clusters.COMMANDS):
+    for command in (*execution.COMMANDS, *listing.COMMANDS, *doctor.COMMANDS, *clusters.COMMANDS, *deployment.COMMANDS):
         cli.add_command(command)
     warnings.showwarning = _show_warning
     try:

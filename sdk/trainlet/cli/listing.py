@@ -6,6 +6,7 @@ import click
 
 from trainlet.cli import output, summary
 from trainlet.client import connect
+from trainlet.core import wire
 from trainlet.core.settings import Settings
 from trainlet.runs import get
 
@@ -86,6 +87,7 @@ def functions(as_json: bool) -> None:
     if as_json:
         output.print_json([view.model_dump(mode="json") for view in found])
         return
+    on_a_cluster = any(view.deployment is not None for view in found)
     rows = [
         [
             view.name,
@@ -93,10 +95,29 @@ def functions(as_json: bool) -> None:
             " or ".join(f"{gpu.count} x {gpu.sku}" for gpu in view.spec.resources.gpus) or "CPU",
             f"{view.workers} ({view.busy} busy)",
             f"{view.created_at[:10]} {output.clock(view.created_at)}",
+            *([_pods(view), _cold_start(view), _revision(view)] if on_a_cluster else []),
         ]
         for view in found
     ]
-    output.table("", ["function", "version", "device", "workers", "registered (UTC)"], rows)
+    columns = ["function", "version", "device", "workers", "registered (UTC)"]
+    output.table("", columns + (["pods", "last cold start", "revision"] if on_a_cluster else []), rows)
+
+
+def _pods(view: wire.FunctionView) -> str:
+    """Say how many pods there are, and how many of them are warm: ready and without work."""
+    state = view.deployment
+    return "" if state is None else f"{state.pods} ({max(0, state.ready_pods - view.busy)} warm)"
+
+
+def _cold_start(view: wire.FunctionView) -> str:
+    phases = {} if view.deployment is None else view.deployment.cold_start
+    whole = f"{sum(phases.values()):.0f} s"
+    return f"{whole} ({', '.join(f'{name} {spent:.0f}' for name, spent in phases.items())})" if phases else ""
+
+
+def _revision(view: wire.FunctionView) -> str:
+    state = view.deployment
+    return "" if state is None else state.reason or state.revision
 
 
 @click.command()
