@@ -27,7 +27,7 @@ class Signer:
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
-            if path.stat().st_mode & 0o077:
+            if path.stat().st_mode & 0o037:  # the group may read: a Secret in a pod is the group's
                 raise PlatformError(f"{path} can be read by others; run: chmod 600 {path}") from None
             return cls(Ed25519PrivateKey.from_private_bytes(path.read_bytes()))
         key = Ed25519PrivateKey.generate()

@@ -111,11 +111,20 @@ class Cluster(Value):
     def load(cls, path: Path) -> Cluster:
         """Read a YAML file; `gpus:` may be the name of another file beside it. UserError says what is wrong where."""
         raw = _read(path)
-        gpus = raw.get("gpus")
-        if isinstance(gpus, str):
-            file = path.parent / gpus
-            raw = {**raw, "gpus": _checked(Catalogue, _read(file), file).model_dump(by_alias=True)}
+        file = cls.catalogue_file(path)
+        if file is not None:
+            raw = {**raw, "gpus": load_catalogue(file).model_dump(by_alias=True)}
         return _checked(cls, raw, path)
+
+    @staticmethod
+    def catalogue_file(path: Path) -> Path | None:
+        """Return the file beside the settings that holds the GPU catalogue, or None when they name none."""
+        gpus = _read(path).get("gpus")
+        if not isinstance(gpus, str):
+            return None
+        if Path(gpus).name != gpus:
+            raise UserError(f"{path}: gpus={gpus!r} must be a file in the same folder, such as gpus.yaml.")
+        return path.parent / gpus
 
 
 def load_catalogue(path: Path) -> Catalogue:

@@ -16,13 +16,21 @@ if TYPE_CHECKING:
 
 FIELD_MANAGER = "trainlet"
 PLURALS = {
+    "Broker": "brokers",
+    "ClusterRole": "clusterroles",
+    "ClusterRoleBinding": "clusterrolebindings",
     "ConfigMap": "configmaps",
+    "Deployment": "deployments",
     "EventPolicy": "eventpolicies",
     "JobSink": "jobsinks",
+    "Namespace": "namespaces",
     "NetworkPolicy": "networkpolicies",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
     "Pod": "pods",
     "PodDisruptionBudget": "poddisruptionbudgets",
     "Revision": "revisions",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
     "Secret": "secrets",
     "Service": "services",
     "ServiceAccount": "serviceaccounts",
@@ -75,9 +83,9 @@ class Kubernetes:
             if not more:
                 return found
 
-    def apply(self, wanted: dict[str, Any]) -> dict[str, Any]:
+    def apply(self, wanted: dict[str, Any], manager: str = FIELD_MANAGER) -> dict[str, Any]:
         """Make an object what it should be: server-side apply, as the only owner of the fields it names."""
-        query = [("fieldManager", FIELD_MANAGER), ("force", "true")]
+        query = [("fieldManager", manager), ("force", "true")]
         found = self._call("PATCH", path_of(wanted), body=wanted, content_type=_APPLY, query=query)
         assert found is not None
         return found

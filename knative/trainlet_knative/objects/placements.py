@@ -9,18 +9,18 @@ from trainlet_knative.clusters import Cluster
 from trainlet_knative.objects.names import Object
 
 
-def gpu_limits(catalogue: Catalogue, wanted: tuple[GpuRequest, ...]) -> dict[str, int]:
+def gpu_limits(catalogue: Catalogue, wanted: tuple[GpuRequest, ...]) -> dict[str, str]:
     """Return the extended resource of a GPU request: whole devices, or slices of one MIG profile.
 
-    Alternatives must be the same resource in the same number: a pod names one. Raises UserError otherwise, and for a
-    GPU that the catalogue lacks.
+    Quantities are texts, as Kubernetes keeps them. Alternatives must be the same resource in the same number: a pod
+    names one. Raises UserError otherwise, and for a GPU that the catalogue lacks.
     """
     have = catalogue.offered(wanted)
     if not have:
         return {}
-    first = {str(catalogue.placement(have[0].sku).resource): have[0].count}
+    first = {str(catalogue.placement(have[0].sku).resource): str(have[0].count)}
     for one in have[1:]:
-        if {str(catalogue.placement(one.sku).resource): one.count} != first:
+        if {str(catalogue.placement(one.sku).resource): str(one.count)} != first:
             raise UserError(
                 f"gpu= lists {have[0].sku}:{have[0].count} and {one.sku}:{one.count}, which a pod cannot ask for as "
                 "alternatives. On a cluster list devices of the same number, all whole or all of one slice."

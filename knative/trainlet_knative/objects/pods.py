@@ -91,7 +91,8 @@ def _resources(cluster: Cluster, spec: FunctionSpec) -> Object:
         limits.update(placements.gpu_limits(cluster.gpus, spec.resources.gpus))
     requests: dict[str, Any] = {}
     if spec.resources.cpu is not None:
-        requests["cpu"] = f"{round(spec.resources.cpu * 1000)}m"
+        thousandths = max(1, round(spec.resources.cpu * 1000))  # spelled as Kubernetes keeps it: 2, 500m
+        requests["cpu"] = f"{thousandths}m" if thousandths % 1000 else str(thousandths // 1000)
     if spec.resources.memory_bytes is not None:
         requests["memory"] = limits["memory"] = str(spec.resources.memory_bytes)
     return {"limits": limits, "requests": requests}

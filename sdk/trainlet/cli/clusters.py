@@ -40,6 +40,60 @@ def manifests(target: str, cluster_file: Path | None, project: str | None) -> No
     click.echo(as_yaml(made), nl=False)
 
 
+@click.command()
+@cluster_option
+@click.option("--image", default="trainlet-api:0.1.0", show_default=True, help="The training API's image.")
+@click.option("--project", "projects", multiple=True, help="A project to make a namespace for (default: default).")
+@click.option("--overlay", default="production", show_default=True, help="Which of the packaged overlays.")
+@click.option("--prices", type=click.Path(dir_okay=False, path_type=Path, exists=True), help="The price list.")
+@click.option("--dry-run", is_flag=True, help="Print the objects as YAML and touch nothing.")
+@click.option("--settings", "settings_only", is_flag=True, help="Write cluster.yaml and gpus.yaml to start from.")
+def install(
+    cluster_file: Path | None,
+    image: str,
+    projects: tuple[str, ...],
+    overlay: str,
+    prices: Path | None,
+    dry_run: bool,
+    settings_only: bool,
+) -> int:
+    """Install or update the training API on the cluster that kubectl talks to."""
+    from trainlet_knative import installs
+
+    if settings_only:
+        _write_new({"cluster.yaml": installs.example_settings(), "gpus.yaml": installs.example_catalogue()})
+        return 0
+    made = installs.objects(
+        found_cluster(cluster_file),
+        projects or ("default",),
+        image=image,
+        overlay=overlay,
+        prices=None if prices is None else prices.read_text(),
+    )
+    if dry_run:
+        click.echo(as_yaml(made), nl=False)
+        return 0
+    from trainlet_knative.connections import Kubernetes
+
+    kubernetes = Kubernetes()
+    for done, what in installs.apply(kubernetes, made):
+        click.echo(f"{done} {what}")
+    lacks = installs.missing_secret(kubernetes, overlay)
+    if lacks:
+        click.echo(lacks, err=True)
+    return 3 if lacks else 0
+
+
+def _write_new(files: dict[str, str]) -> None:
+    """Write files that are not there yet; what an admin edited is never replaced."""
+    for name in files:
+        if Path(name).exists():
+            raise UserError(f"{name} is here already. Move it away, or go on with it.")
+    for name, text in files.items():
+        Path(name).write_text(text)
+        click.echo(f"wrote {name}")
+
+
 def found_cluster(given: Path | None) -> Path:
     """Return the file of the cluster's settings; UserError when there is none."""
     path = given or Path("cluster.yaml")
@@ -49,10 +103,15 @@ def found_cluster(given: Path | None) -> Path:
 
 
 def as_yaml(made: list[dict[str, Any]]) -> str:
-    """Write objects as one YAML stream."""
+    """Write objects as one YAML stream; a text of several lines, such as a file in a ConfigMap, stays readable."""
     import yaml
 
-    return "---\n" + yaml.safe_dump_all(made, sort_keys=False, width=120)
+    class Dumper(yaml.SafeDumper):
+        def represent_str(self, data: str) -> yaml.ScalarNode:
+            return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+
+    Dumper.add_representer(str, Dumper.represent_str)
+    return "---\n" + yaml.dump_all(made, Dumper=Dumper, sort_keys=False, width=120)
 
 
-COMMANDS = (manifests,)
+COMMANDS = (manifests, install)

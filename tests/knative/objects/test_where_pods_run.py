@@ -47,10 +47,10 @@ def keys(found: dict[str, Any]) -> list[str]:
 
 def test_every_known_sku_can_be_asked_for_without_a_file() -> None:
     for model in CATALOGUE:
-        assert gpu_limits(Catalogue(), (GpuRequest(sku=model.sku, count=3),)) == {"nvidia.com/gpu": 3}
+        assert gpu_limits(Catalogue(), (GpuRequest(sku=model.sku, count=3),)) == {"nvidia.com/gpu": "3"}
         for profile in model.slices:
             slices = gpu_limits(Catalogue(), (GpuRequest(sku=f"{model.sku}/{profile}", count=1),))
-            assert slices == {f"nvidia.com/mig-{profile}": 1}
+            assert slices == {f"nvidia.com/mig-{profile}": "1"}
 
 
 def test_an_entry_says_only_what_differs_from_the_defaults(catalogue: Catalogue) -> None:
@@ -70,7 +70,7 @@ def test_the_catalogue_is_in_the_pod(cluster: Cluster, spec: FunctionSpec, catal
     assert found["runtimeClassName"] == "nvidia"
     assert {"key": "slices", "operator": "Equal", "value": "yes", "effect": "NoSchedule"} in found["tolerations"]
     limits = pod(chosen, "default", asking(spec, "H100-80GB/1g.10gb", count=2))["containers"][0]["resources"]["limits"]
-    assert limits == {"nvidia.com/mig-1g.10gb.shared": 2}
+    assert limits == {"nvidia.com/mig-1g.10gb.shared": "2"}
 
 
 def test_a_gpu_that_the_catalogue_lacks_is_an_error_that_names_the_nearest(catalogue: Catalogue) -> None:

@@ -55,7 +55,7 @@ def test_all_steps_of_a_file_become_objects_with_the_options_of_its_pipeline(tra
     found = {(one["kind"], one["metadata"]["name"]): one for one in made}
     assert {("Service", "flow-prepare"), ("JobSink", "flow-train"), ("Service", "flow-unused")} <= set(found)
     pod = found["JobSink", "flow-train"]["spec"]["job"]["spec"]["template"]["spec"]
-    assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 4}
+    assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "4"}
 
 
 def test_one_step_can_be_named(trainlet, folder):
@@ -93,3 +93,22 @@ def test_wrong_settings_are_said_with_the_file(trainlet, write):
     write("cluster.yaml", CLUSTER + "drain: 5\n")
     done = trainlet("manifests", "flow.py")
     assert done.returncode == 2 and "cluster.yaml: drain is no setting. Did you mean 'drain_s'" in done.stderr
+
+
+def test_an_install_is_printed_from_settings_to_start_from(trainlet, tmp_path):
+    assert trainlet("install", "--settings").returncode == 0
+    done = trainlet("install", "--dry-run", "--project", "vision", "--image", "registry.example/api:2")
+    assert done.returncode == 0, done.stderr
+    made = list(yaml.safe_load_all(done.stdout))
+    (deployment,) = (one for one in made if one["kind"] == "Deployment")
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.example/api:2"
+    (config,) = (one for one in made if one["kind"] == "ConfigMap")
+    assert config["data"]["cluster.yaml"] == (tmp_path / "cluster.yaml").read_text()
+    assert "    gpus: gpus.yaml" in done.stdout, "a file in a ConfigMap stays readable"
+
+
+def test_settings_that_were_edited_are_never_replaced(trainlet, tmp_path, folder):
+    done = trainlet("install", "--settings")
+    assert done.returncode == 2 and "cluster.yaml is here already" in done.stderr
+    assert (tmp_path / "cluster.yaml").read_text() == CLUSTER
+    assert not (tmp_path / "gpus.yaml").exists()

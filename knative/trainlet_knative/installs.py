@@ -1,0 +1,91 @@
+"""The training API's own objects, rendered from the packaged kustomization with an admin's settings.
+
+What `trainlet install` applies is what `kubectl apply -k` would apply from a copy of the same files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from trainlet.core.durations import nearest
+from trainlet.core.errors import UserError
+from trainlet_knative import kustomizations
+from trainlet_knative.clusters import Cluster
+from trainlet_knative.connections import Kubernetes, path, path_of
+from trainlet_knative.kustomizations import Changes, Object
+
+FOLDER = Path(__file__).parent / "manifests"
+FIELD_MANAGER = "trainlet-install"
+OVERLAYS = tuple(sorted(path.name for path in (FOLDER / "overlays").iterdir() if path.is_dir()))
+NAMESPACE, SECRET = "trainlet", "trainlet-api"
+_IMAGE, _BROKER = "trainlet-api", "default"
+_SECRET_KEYS = {"signing.key", "database-url", "bootstrap-token"}
+
+
+def example_settings() -> str:
+    """Return the packaged cluster.yaml, a file to start from."""
+    return (FOLDER / "base" / "cluster.yaml").read_text()
+
+
+def example_catalogue() -> str:
+    """Return the packaged GPU catalogue, a file to start from."""
+    return (FOLDER / "base" / "gpus.yaml").read_text()
+
+
+def objects(
+    settings: Path, projects: Sequence[str], *, image: str, overlay: str = "production", prices: str | None = None
+) -> list[Object]:
+    """Return the objects of the API and of its projects' namespaces, in the order in which they are applied.
+
+    `settings` is an admin's cluster.yaml; a GPU catalogue that it names is read from beside it.
+    """
+    if overlay not in OVERLAYS:
+        raise UserError(f"There is no overlay {overlay!r}. {nearest(overlay, OVERLAYS)}")
+    cluster = Cluster.load(settings)
+    files = {"cluster.yaml": settings.read_text()} | ({} if prices is None else {"prices.yaml": prices})
+    catalogue = Cluster.catalogue_file(settings)
+    if catalogue is not None:
+        files[catalogue.name] = catalogue.read_text()
+    made = kustomizations.render(FOLDER / "overlays" / overlay, Changes(files=files, images={_IMAGE: image}))
+    for project in projects:
+        namespace = Changes(namespace=cluster.namespace_of(project))
+        made += [
+            one
+            for one in kustomizations.render(FOLDER / "project", namespace)
+            if one["kind"] != "Broker" or cluster.broker == _BROKER  # a broker of another name is the admin's own
+        ]
+    return made
+
+
+def apply(kubernetes: Kubernetes, made: Sequence[Object]) -> Iterator[tuple[str, str]]:
+    """Apply objects, and yield for each what happened (`created`, `changed`, `unchanged`) and what it is."""
+    for one in made:
+        before = kubernetes.get(path_of(one))
+        after = kubernetes.apply(one, FIELD_MANAGER)
+        done = "created" if before is None else "changed"
+        if before is not None and before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]:
+            done = "unchanged"
+        metadata = one["metadata"]
+        where = f" in {metadata['namespace']}" if "namespace" in metadata else ""
+        yield done, f"{one['kind']} {metadata['name']}{where}"
+
+
+def missing_secret(kubernetes: Kubernetes, overlay: str) -> str:
+    """Return how to make what the API's Secret lacks, or nothing. Its contents are looked at by name only."""
+    found = kubernetes.get(f"{path('v1', NAMESPACE, 'secrets')}/{SECRET}")
+    needed = _SECRET_KEYS - ({"database-url"} if overlay == "trial" else set())
+    lacks = sorted(needed - set((found or {}).get("data") or {}))
+    if not lacks:
+        return ""
+    return (
+        f"The Secret {SECRET} in {NAMESPACE} lacks {', '.join(lacks)}: the training API does not start without. Make it:\n"
+        "  head -c 32 /dev/urandom > signing.key\n"
+        f"  kubectl -n {NAMESPACE} create secret generic {SECRET} --from-file=signing.key "
+        "--from-literal=bootstrap-token=$(openssl rand -hex 24)"
+        + (
+            ""
+            if overlay == "trial"
+            else " --from-literal=database-url=postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"
+        )
+    )
