@@ -35,9 +35,9 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and turn errors into one clear message and an exit code."""
-    from trainlet.cli import doctor, execution, listing
+    from trainlet.cli import doctor, execution, kubeflow, listing
 
-    for command in (*execution.COMMANDS, *listing.COMMANDS, *doctor.COMMANDS):
+    for command in (*execution.COMMANDS, *kubeflow.COMMANDS, *listing.COMMANDS, *doctor.COMMANDS):
         cli.add_command(command)
     warnings.showwarning = _show_warning
     try:
