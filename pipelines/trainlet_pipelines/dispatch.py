@@ -1,183 +1,161 @@
-"""The dispatch task: the light pod of a compiled step that waits while the work is done elsewhere.
+"""The dispatch task: the light pod of a compiled GPU step that waits while the work is done elsewhere.
 
-`python -m trainlet_pipelines.dispatch --executor-input {{$}} --step <json>`. It reads KFP's executor input, creates the
-task at the training API or attaches to it (the key comes from the task root, which is the same over retries), prints the
-task's log lines, and writes the encoded result to the output parameter. The same program evaluates conditions and the
-items of loops. Exit codes: 0 done, 1 the step failed, 75 the training API could not be reached.
+`python -m trainlet_pipelines.dispatch --executor-input {{$}} --step <json>`. It creates the task at the training API or
+attaches to it (the key comes from the task root, which is the same over retries), prints the task's lines, and writes
+the outputs. The same program evaluates conditions, the items of loops, and values for native components. Exit codes:
+0 done, 1 the step failed, 75 the training API could not be reached, 143 the pod was told to end.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
+import signal
 import sys
-import tempfile
-import threading
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
-from trainlet.client import ApiUnreachable, connect
-from trainlet.client.http import Client
-from trainlet.client.stores import open_store
-from trainlet.core import codecs, graphs, wire
-from trainlet.core.errors import TrainletError, UserError
+from trainlet.core import codecs, wire
+from trainlet.core.clocks import SystemClock
+from trainlet.core.errors import UserError
 from trainlet.core.models import sha256_hex
 from trainlet.core.protocols import ObjectStore
 from trainlet.core.settings import Settings
-from trainlet_pipelines.compile import leaf_key
-from trainlet_pipelines.values import EncodedSpace, compare
+from trainlet_pipelines.pods import following, inputs, leases, orders, outputs, placements, reports, stations
+from trainlet_pipelines.pods.stations import say
+from trainlet_pipelines.pods.taps import Tap
 
-EXIT_FAILED, EXIT_TRANSPORT = 1, 75
-_EXPRESSION: TypeAdapter[graphs.Expression] = TypeAdapter(graphs.Expression)
+EXIT_TOLD = 143
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Do one step of a compiled pipeline."""
-    parser = argparse.ArgumentParser(prog="trainlet_pipelines.dispatch")
-    parser.add_argument("--executor-input", required=True)
-    parser.add_argument("--step", required=True)
-    options = parser.parse_args(arguments)
-    try:
-        executor, step = json.loads(options.executor_input), json.loads(options.step)
-        settings = Settings.from_environment()
-        client = connect(settings)
-        store = open_store(client.get_info().store_url)
-        inputs = Inputs(executor, step["bound"], store)
-        match step["kind"]:
-            case "step":
-                value = _run_step(client, settings, executor, step, inputs)
-            case "condition":
-                value = "true" if inputs.plain(step["condition"]) else "false"
-            case "items":
-                listed = codecs.items(inputs.value(step["items"]), store)
-                value = json.dumps([json.dumps(item) for item in listed])
-            case other:
-                raise UserError(
-                    f"The step is a {other!r}, which this trainlet does not know: update the dispatch image."
-                )
-    except ApiUnreachable as error:
-        print(f"trainlet: {error}", file=sys.stderr)
-        return EXIT_TRANSPORT
-    except (TrainletError, KeyError, ValueError) as error:
-        print(f"trainlet: {error}", file=sys.stderr)
-        return EXIT_FAILED
-    _write_output(executor, value)
-    return 0
+    """Do one task of a compiled pipeline."""
+    return stations.run("trainlet_pipelines.dispatch", arguments, _work)
 
 
-class Inputs:
-    """Evaluates expressions over the parameters that KFP handed to this task."""
-
-    def __init__(self, executor: dict[str, Any], bound: dict[str, str], store: ObjectStore) -> None:
-        self._values = executor.get("inputs", {}).get("parameterValues", {})
-        self._bound = bound
-        self._space = EncodedSpace(store, Path(tempfile.gettempdir()) / "trainlet")
-
-    def value(self, expression: Any) -> Any:
-        """Return the encoded value of an expression."""
-        return self._evaluate(_EXPRESSION.validate_python(expression))
-
-    def plain(self, expression: Any) -> Any:
-        """Return the Python value of an expression."""
-        return self._space.plain(self.value(expression))
-
-    def _evaluate(self, expression: graphs.Expression) -> Any:
-        match expression:
-            case graphs.Constant(value=value):
-                return value
-            case graphs.Parameter(name=_):
-                return _whole(self._values[self._bound[leaf_key(expression)]])
-            case graphs.Output(path=path) | graphs.Item(path=path):
-                return self._space.select(json.loads(self._values[self._bound[leaf_key(expression)]]), path)
-            case graphs.Collected(value=value):
-                path = value.path if isinstance(value, graphs.Output) else ()
-                collected = self._values[self._bound[leaf_key(expression)]]
-                return [self._space.select(json.loads(item), path) for item in collected]
-            case graphs.ListOf(items=items):
-                return [self._evaluate(item) for item in items]
-            case graphs.DictOf(items=mapping):
-                return {name: self._evaluate(item) for name, item in mapping.items()}
-            case graphs.RunStatus():
-                raise UserError("tl.run_status() is not known to KFP at this place.")
-            case graphs.Condition(operator=name, operands=operands):
-                return compare(name, [self._space.plain(self._evaluate(one)) for one in operands])
+def _work(executor: inputs.ExecutorInput, order: orders.Order) -> int:
+    settings = Settings.from_environment()
+    if order.kind == "step":
+        return _Dispatch(settings, executor, order).run()
+    store = stations.store(settings)
+    given = inputs.Inputs(executor, order, store, inputs.workdir())
+    written = outputs.Outputs(executor, order, store)
+    written.result(_evaluated(order, given, store))
+    written.close()
+    return stations.EXIT_DONE
 
 
-def _whole(value: Any) -> Any:
-    """Undo KFP's habit of handing every number over as a double."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def _evaluated(order: orders.Order, given: inputs.Inputs, store: ObjectStore) -> Any:
+    match order.kind:
+        case "condition":
+            return bool(given.plain(given.value()))
+        case "items":
+            return [outputs.encoded_text(item, store) for item in codecs.items(given.value(), store)]
+        case _:
+            return given.value()
 
 
-def _run_step(
-    client: Client, settings: Settings, executor: dict[str, Any], step: dict[str, Any], inputs: Inputs
-) -> str:
-    root = str(Path(executor["outputs"]["outputFile"]).parent)
-    key = f"kfp-{sha256_hex(root.encode())[:40]}"
-    run_id = f"kfp-{os.environ.get('KFP_RUN_ID') or sha256_hex(root.encode())[:16]}"
-    lease = wire.DispatcherLease(id=f"{key}-{os.getpid()}", lease_s=settings.limits.dispatcher_lease_s)
-    body = wire.TaskCreate(
-        run_id=run_id,
-        node=step["node"],
-        function=step["function"],
-        digest=step["digest"],
-        args={name: inputs.value(value) for name, value in step["inputs"].items()},
-        dispatcher=lease,
-    )
-    task = client.put_task(key, body)
-    print(f"trainlet task {key} of run {run_id}: {client.url}/runs/{run_id}", flush=True)
-    over = threading.Event()
-    threading.Thread(target=_renew, args=(client, lease, over), daemon=True).start()
-    logs = threading.Thread(target=_print_logs, args=(client, run_id, key), daemon=True)
-    logs.start()
-    try:
-        task = _wait(client, run_id, task, print)
-    finally:
-        over.set()
-    logs.join(timeout=10.0)
-    if task.state != "succeeded":
-        error = task.error.message if task.error else task.reason
-        trace = f"\n{task.error.traceback}" if task.error and task.error.traceback else ""
-        raise UserError(f"{task.node} {task.state}: {error}{trace}")
-    return json.dumps(task.output)
+class _Dispatch:
+    """One GPU step."""
 
+    def __init__(self, settings: Settings, executor: inputs.ExecutorInput, order: orders.Order) -> None:
+        root = executor.task_root()
+        if root is None:
+            raise UserError("KFP's executor input names no output artifact, so the task has no key. Compile it again.")
+        self._executor, self._order, self._node = executor, order, root.parent.name
+        self._key = f"kfp-{sha256_hex(str(root).encode())[:40]}"
+        self._run_id = f"kfp-{os.environ.get('KFP_RUN_ID') or sha256_hex(str(root.parent.parent).encode())[:16]}"
+        self._client = stations.client(settings)
+        self._store = stations.store(settings)
+        pod = sha256_hex((os.environ.get("KFP_POD_UID") or f"{os.getpid()}").encode())[:12]
+        self._lease = wire.DispatcherLease(id=f"{self._key}-{pod}", lease_s=settings.limits.dispatcher_lease_s)
 
-def _wait(client: Client, run_id: str, task: wire.TaskView, say: Callable[[str], None]) -> wire.TaskView:
-    """Follow the task to its end and say why it waits whenever that changes."""
-    cursor, told = 0, ""
-    while task.state not in wire.TERMINAL:
-        if task.reason != told:
-            told = task.reason
-            say(f"trainlet: {task.state}: {told}")
-        changes = client.changes(run_id, cursor, wait_s=20.0)
-        cursor = changes.cursor
-        task = next((one for one in changes.tasks if one.key == task.key), task)
-    return task
-
-
-def _renew(client: Client, lease: wire.DispatcherLease, over: threading.Event) -> None:
-    while not over.wait(lease.lease_s / 4):
+    def run(self) -> int:
+        """Create or attach, follow, and write the outputs; return the exit code."""
+        say(f"trainlet: {self._client.url}/runs/{self._run_id} task {self._key}")
+        body = self._body()
+        labels = {"kfp.run": self._run_id.removeprefix("kfp-")}
+        self._client.put_run(self._run_id, wire.RunCreate(pipeline=self._order.pipeline or self._node, labels=labels))
+        lease = leases.Lease(self._client.url, self._client.token, self._lease, self._key)
+        signal.signal(signal.SIGTERM, lambda *_: _leave(lease))
+        lease.start()
         try:
-            client.renew_dispatcher(lease)
-        except TrainletError as error:
-            print(f"trainlet: the lease could not be renewed: {error}", file=sys.stderr)
+            task = following.create_or_attach(self._client, self._key, body, _retry_index())
+            tap = Tap(say, SystemClock(), f"trainlet logs {self._run_id}")
+            follower = following.Follower(self._client, tap, say)
+            task = follower.follow(task)
+        finally:
+            lease.close()
+        return self._end(task, follower.points)
+
+    def _body(self) -> wire.TaskCreate:
+        function, digest = self._order.function, self._order.digest
+        if function is None or digest is None:
+            raise UserError("This order names no function. Compile the pipeline again.")
+        given = self._executor.inputs.parameter_values.get("task_config")
+        if given:
+            function, digest = self._placed(function, digest, given)
+        return wire.TaskCreate(
+            run_id=self._run_id,
+            node=self._node,
+            function=function,
+            digest=digest,
+            args=inputs.Inputs(self._executor, self._order, self._store, inputs.workdir()).arguments(),
+            dispatcher=self._lease,
+        )
+
+    def _placed(self, function: str, digest: str, given: Any) -> tuple[str, str]:
+        config = placements.TaskConfig.model_validate(json.loads(given) if isinstance(given, str) else given)
+        spec = self._client.get_function(function, digest).spec
+        wanted, left = placements.apply(spec, config)
+        if left:
+            say(f"trainlet: not applied to the GPU work: {', '.join(left)}")
+        if wanted != spec:
+            say(f"trainlet: as KFP asks, {wanted.name} with {wanted.resources.model_dump_json(exclude_defaults=True)}")
+            self._client.put_function(wanted)
+        return wanted.name, wanted.digest()
+
+    def _end(self, task: wire.TaskView, points: dict[str, list[tuple[int, float]]]) -> int:
+        usage = self._client.usage(task=self._key)
+        timeline = self._client.timeline(self._key)
+        numbers = reports.summary(task, usage, timeline)
+        if task.state != "succeeded":
+            say("\n".join(reports.table(("what", "value"), numbers.items())))
+            say(_failure(task, f"{self._client.url}/runs/{self._run_id}"))
+            return stations.EXIT_FAILED
+        written = outputs.Outputs(self._executor, self._order, self._store)
+        written.result(task.output)
+        written.metrics(numbers)
+        written.document("report", reports.of_task(self._client.url, task, numbers, timeline))
+        written.document("curve", reports.curve(task.node, points))
+        written.close()
+        say(f"trainlet: {usage.gpu_seconds} GPU-seconds, {usage.cost_nano / 1e9:.6f} {usage.currency}")
+        return stations.EXIT_DONE
 
 
-def _print_logs(client: Client, run_id: str, key: str) -> None:
-    try:
-        for line in client.follow_logs(run_id, task=key):
-            print(line.text, flush=True)
-    except TrainletError as error:
-        print(f"trainlet: logs: {error}", file=sys.stderr)
+def _failure(task: wire.TaskView, url: str) -> str:
+    """Return the last lines of a failed task: the traceback, what happened, what to do."""
+    error = task.error or wire.ErrorInfo(kind="platform", message=task.reason)
+    where = f" at {error.where}" if error.where else ""
+    kind = f"{error.type}: " if error.type and task.state == "failed" else ""
+    lines = [error.traceback.rstrip()] if error.traceback else []
+    lines.append(f"trainlet: {task.node} {task.state}{where}: {kind}{error.message}")
+    if error.hint:
+        lines.append(f"trainlet: {error.hint}")
+    go_on = "Retry in KFP goes on from its last checkpoint" if task.checkpoints else "Retry in KFP starts it again"
+    lines.append(f"trainlet: {go_on}. More: {url}")
+    return "\n".join(lines)
 
 
-def _write_output(executor: dict[str, Any], value: str) -> None:
-    path = Path(executor["outputs"]["parameters"]["output"]["outputFile"])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(value)
+def _retry_index() -> int:
+    """Return how often KFP has started this task before; its Retry button begins at 0 again."""
+    text = os.environ.get("KFP_RETRY_INDEX", "0")
+    return int(text) if text.isdigit() else 0
+
+
+def _leave(lease: leases.Lease) -> None:
+    lease.say_farewell()
+    os.write(1, b"trainlet: this pod was told to end; the work stops after a checkpoint\n")
+    os._exit(EXIT_TOLD)
 
 
 if __name__ == "__main__":

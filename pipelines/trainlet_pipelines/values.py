@@ -6,16 +6,14 @@ cluster run alike.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import operator
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from trainlet.core import artifacts, codecs
+from trainlet.core import codecs
 from trainlet.core.errors import UserError
-from trainlet.core.models import canonical_json, sha256_hex
 from trainlet.core.protocols import ObjectStore
 
 Path_ = Sequence[str | int]
@@ -125,13 +123,7 @@ class EncodedSpace:
 
     def pack(self, value: Any) -> Any:
         """Move a long list that was collected to the store: requests to the API stay small."""
-        raw = canonical_json(value)
-        if len(raw) <= codecs.INLINE_BYTES:
-            return value
-        digest = sha256_hex(raw)
-        with contextlib.suppress(FileExistsError):
-            self._store.create(artifacts.blob_key(digest), raw)
-        return {codecs.TAG: "blob", "digest": digest, "size_bytes": len(raw)}
+        return codecs.offload(value, self._store)
 
 
 def compare(name: str, operands: list[Any]) -> bool:

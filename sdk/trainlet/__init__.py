@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from trainlet.core.errors import TrainletError as TrainletError
     from trainlet.core.errors import UserError as UserError
     from trainlet.futures import Future as Future
+    from trainlet.kubeflow import from_kfp as from_kfp
     from trainlet.options import Checkpoint as Checkpoint
     from trainlet.options import Retries as Retries
     from trainlet.pipelines import Pipeline as Pipeline
@@ -55,6 +56,7 @@ _HOMES = {
         "Preempted", "StepFailed", "StopTask", "TrainletError", "UserError",
     ),
     "trainlet.futures": ("Future",),
+    "trainlet.kubeflow": ("from_kfp",),
     "trainlet.options": ("Checkpoint", "Retries"),
     "trainlet.control": ("each", "future", "on_exit", "run_status", "when"),
     "trainlet.pipelines": ("Pipeline", "pipeline"),

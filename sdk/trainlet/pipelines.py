@@ -1,7 +1,7 @@
 """The decorator `@tl.pipeline`: a function that describes a graph of steps.
 
 The function runs once, with futures as arguments, to record a graph; nothing it calls is executed then. How a graph
-runs is not known here: `trainlet.runs` and `trainlet_pipelines.compile` are asked when they are needed.
+runs is not known here: `trainlet.runs` and `trainlet.kubeflow` are asked when they are needed.
 """
 
 from __future__ import annotations
@@ -156,14 +156,34 @@ class Pipeline(Generic[P, R]):
         values = {**traced.values, **params}
         return runs.start(traced.graph, values, traced.steps, budget_nano=budget_nano, labels=labels)
 
-    def compile(self, path: str | Path, target: Any = None) -> Path:
-        """Write this pipeline as Kubeflow Pipelines v2 YAML; needs `trainlet[kfp]`."""
-        traced = self.trace({})
-        self._check_compiles(traced)
-        from trainlet_pipelines import compile as compiler
+    def compile(self, path: str | Path, target: Any = None, *, register: bool = False, manifest: bool = False) -> Path:
+        """Write this pipeline as Kubeflow Pipelines v2 YAML; needs `trainlet[kfp]`.
 
-        specs_by_name = {name: step.spec() for name, step in traced.steps.items()}
-        return compiler.compile_graph(traced.graph, specs_by_name, path, target)
+        `target` says where it runs: a mapping such as `{"api": "https://...", "image": "..."}`. `register` also makes
+        its functions and code known to the training API of this process. `manifest` writes Kubernetes objects.
+        """
+        return self._compiled(self.trace({}), path, target, register=register, manifest=manifest)
+
+    def _compiled(
+        self,
+        traced: tracing.TracedPipeline,
+        path: str | Path,
+        target: Any,
+        *,
+        register: bool = False,
+        manifest: bool = False,
+    ) -> Path:
+        self._check_compiles(traced)
+        from trainlet import kubeflow
+        from trainlet_pipelines.kubeflow import compiler, targets
+
+        annotations = hints.annotations_of(self._function)
+        shapes = {name: kubeflow.shape_of(name, one, annotations) for name, one in self.signature.parameters.items()}
+        where = targets.of(target)
+        out = compiler.compile_graph(traced.graph, kubeflow.facts(traced.steps), path, where, shapes, manifest=manifest)
+        if register:
+            kubeflow.register(traced.steps)
+        return out
 
     def _check_compiles(self, traced: tracing.TracedPipeline) -> None:
         for name, value in traced.values.items():

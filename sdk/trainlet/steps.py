@@ -145,6 +145,22 @@ class Step(Generic[P, R]):
             backend=chosen.backend,
         )
 
+    def as_component(self, target: Any = None) -> Any:
+        """Return this step as a KFP component, to be called in a `@dsl.pipeline`; its result is the output `output`.
+
+        `target` says where it runs, as in `Pipeline.compile`. Its code must be known to the training API: `.register()`.
+        """
+        from trainlet import kubeflow
+        from trainlet_pipelines.kubeflow import compiler, targets
+
+        return compiler.as_component(kubeflow.fact(self), targets.of(target))
+
+    def register(self) -> None:
+        """Make this step and its code known to the training API without running it."""
+        from trainlet import kubeflow
+
+        kubeflow.register({self.name: self})
+
     def remote(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run on the training API, wait, and return the result; raises StepFailed with the remote traceback."""
         result: R = self.spawn(*args, **kwargs).result()

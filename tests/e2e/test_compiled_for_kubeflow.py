@@ -1,82 +1,73 @@
-"""A compiled step's dispatch task, started as KFP's launcher would, does its work on the training API."""
+"""Compiled pipelines, walked task by task as KFP's driver and launcher do, against a live training API."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
+import importlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import trainlet as tl
-from trainlet.core.settings import Settings
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "kubeflow"))
+from kfp_launcher import Launcher, TaskFailed
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("children")]
-
-
-def container(compiled: Path, name: str) -> list[str]:
-    """Return the --step argument of a component in the compiled pipeline."""
-    document = next(yaml.safe_load_all(compiled.read_text()))
-    executor = document["deploymentSpec"]["executors"][f"exec-{name}"]
-    assert executor["container"]["command"] == ["python", "-m", "trainlet_pipelines.dispatch"]
-    return list(executor["container"]["args"])
-
-
-def dispatch(arguments: list[str], root: Path, values: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-    """Run the dispatch task with an executor input as the launcher writes it."""
-    executor_input = {
-        "inputs": {"parameterValues": values},
-        "outputs": {
-            "outputFile": str(root / "executor_output.json"),
-            "parameters": {"output": {"outputFile": str(root / "output")}},
-        },
-    }
-    filled = [json.dumps(executor_input) if one == "{{$}}" else one for one in arguments]
-    return subprocess.run(
-        [sys.executable, "-m", "trainlet_pipelines.dispatch", *filled],
-        env={**os.environ, "KFP_RUN_ID": root.name},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture
-def compiled(shared: Any, faulty: Any, tmp_path: Path) -> Path:
-    faulty.sums.compile(tmp_path / "sums.yaml")
-    from trainlet import runs
+def launcher(shared: Any, tmp_path: Path) -> Callable[[Any], Launcher]:
+    """Compile a pipeline, make its code known, and return a run of it that is still to start."""
 
-    runs._session(Settings.from_environment()).register({faulty.add.name: faulty.add})
-    return tmp_path / "sums.yaml"
+    def made(pipeline: Any, **target: Any) -> Launcher:
+        path = pipeline.compile(tmp_path / f"{pipeline.name}.yaml", target, register=True)
+        url, token = shared.address()
+        environment = {"TRAINLET_API": url, "TRAINLET_HOME": str(tmp_path / "pod"), "TRAINLET_DISPATCHER_LEASE_S": "4"}
+        return Launcher(path, tmp_path / "root", environment, {"trainlet-token": {"token": token}})
 
-
-def test_a_dispatched_step_gives_its_result_and_attaches_when_started_again(compiled: Path, tmp_path: Path) -> None:
-    arguments = container(compiled, "add")
-    first = dispatch(arguments, tmp_path / "run-a", {"in_0": 4.0})
-    assert first.returncode == 0, first.stderr
-    assert json.loads((tmp_path / "run-a" / "output").read_text()) == 5
-    assert "trainlet task kfp-" in first.stdout
-    again = dispatch(arguments, tmp_path / "run-a", {"in_0": 4.0})
-    assert again.returncode == 0
-    assert len(tl.runs.get("kfp-run-a").tasks) == 1
+    return made
 
 
-def test_a_step_reads_what_an_earlier_one_wrote(compiled: Path, tmp_path: Path) -> None:
-    document = next(yaml.safe_load_all(compiled.read_text()))
-    last = max(document["deploymentSpec"]["executors"])
-    done = dispatch(container(compiled, last.removeprefix("exec-")), tmp_path / "run-b", {"in_0": "5", "in_1": "11"})
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "run-b" / "output").read_text()) == 16
+def test_the_digits_pipeline_gives_the_accuracy_it_has_locally(launcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    digits = importlib.import_module("digits").digits
+    run = launcher(digits)
+    run.run(epochs=3, pace=0.0)
+    assert float(run.outputs["evaluate"]["output"]) == digits.local(epochs=3, pace=0.0)
+    train = next(pod for pod in run.pods if pod.task == "train")
+    first, *_, last = train.stdout.splitlines()
+    assert f"/runs/kfp-{run.run_id} task kfp-" in first and "GPU-seconds" in last
+    lines = [line for line in train.stdout.splitlines() if line.startswith("epoch ")]
+    assert [line.split()[1] for line in lines] == ["1/3", "2/3", "3/3"]
 
 
-def test_an_api_that_is_away_is_a_transport_error(
-    compiled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRAINLET_API", "http://127.0.0.1:9")
-    done = dispatch(container(compiled, "add"), tmp_path / "run-c", {"in_0": 4.0})
-    assert done.returncode == 75
-    assert "does not answer" in done.stderr
+def test_the_page_of_a_gpu_step_shows_numbers_links_and_a_curve(launcher: Any, faulty: Any) -> None:
+    run = launcher(faulty.long)
+    run.run(steps=3, pace=0.0)
+    shown = run.artifacts["count"]
+    assert {"gpu_seconds", "cost", "attempts", "queue_seconds"} <= set(shown["metrics"]["metadata"])
+    report = Path(shown["report"]["uri"]).read_text()
+    assert "](http://127.0.0.1:" in report and "## Timeline" in report
+    assert Path(shown["curve"]["uri"]).read_text().startswith("<!doctype html>")
+    assert tl.runs.get(f"kfp-{run.run_id}").state == "succeeded"
+
+
+def test_a_run_of_kfp_is_shown_under_the_name_of_its_pipeline(launcher: Any, faulty: Any) -> None:
+    run = launcher(faulty.long)
+    run.run(steps=1, pace=0.0)
+    view = tl.runs.get(f"kfp-{run.run_id}").view
+    assert (view.pipeline, view.labels) == ("long", {"kfp.run": run.run_id})
+
+
+def test_a_step_that_fails_fails_once_and_says_why_last(launcher: Any, faulty: Any) -> None:
+    run = launcher(faulty.breaks)
+    with pytest.raises(TaskFailed):
+        run.run()
+    pods = [pod for pod in run.pods if pod.task == "gpu-fails"]
+    assert [pod.code for pod in pods] == [1, 1, 1]
+    assert "ValueError: no luck" in pods[0].stdout and "trainlet: gpu-fails failed at faulty.py" in pods[0].stdout
+    assert len(tl.runs.get(f"kfp-{run.run_id}").tasks[0].attempts) == 1, "KFP's retries repeat no user code"

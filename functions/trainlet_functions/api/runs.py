@@ -92,6 +92,13 @@ def cancel_task(platform: Platform, key: str, body: wire.Cancel) -> wire.TaskVie
         return tasks.cancel(tx, project(), key, body.reason)
 
 
+@routes.add("POST", "/v1/tasks/{key}:resume", body=wire.Resume, reply=wire.TaskView)
+def resume_task(platform: Platform, key: str, body: wire.Resume) -> wire.TaskView:
+    """Continue a failed or cancelled task from its checkpoint; the rest of its run stays as it is."""
+    with platform.database.write() as tx:
+        return tasks.resume(tx, project(), key, body)
+
+
 @routes.add("GET", "/v1/tasks/{key}/timeline", reply=wire.Page)
 def timeline(platform: Platform, key: str) -> wire.Page:
     """Return every state that a task has had."""

@@ -73,11 +73,16 @@ def ensure(tx: Transaction, project: str, run_id: str, pipeline: str) -> None:
     if row.project != project:
         raise ConflictError(f"The run id {run_id!r} is used already. Choose another id.")
     if row.state != "running":
-        if row.automatic and row.state != "canceled":
-            opened = {"state": "running", "reason": "", "finished_ns": None, "archive_due_ns": None}
-            tx.run(_TABLE.update().where(_TABLE.c.id == run_id).values(opened))
+        if row.automatic and (row.state != "canceled" or row.reason == transitions.ALL_ENDED):
+            reopen(tx, run_id, "")
             return
         raise ConflictError(f"The run {run_id} is {row.state} ({row.reason}); resume it before it gets new tasks.")
+
+
+def reopen(tx: Transaction, run_id: str, reason: str, **columns: Any) -> None:
+    """Make a run that has ended one that runs."""
+    opened = {"state": "running", "reason": reason, "finished_ns": None, "error": None, "archive_due_ns": None}
+    tx.run(_TABLE.update().where(_TABLE.c.id == run_id).values({**opened, **columns}))
 
 
 def _insert(tx: Transaction, project: str, run_id: str, body: wire.RunCreate, digest: str, *, automatic: bool) -> None:
@@ -156,26 +161,30 @@ def resume(tx: Transaction, project: str, run_id: str, body: wire.Resume) -> wir
         return views.run_view(tx, found)
     if body.dispatcher is not None:
         dispatchers.renew(tx, project, body.dispatcher)
-    values: dict[str, Any] = {"state": "running", "reason": "resumed", "finished_ns": None, "error": None}
-    values["archive_due_ns"] = None
+    values: dict[str, Any] = {}
     if body.dispatcher is not None:
         values["dispatcher"] = body.dispatcher.id
     if body.budget_nano is not None:
         values["budget_nano"] = body.budget_nano
-    tx.run(_TABLE.update().where(_TABLE.c.id == run_id).values(values))
+    reopen(tx, run_id, "resumed", **values)
     owner = body.dispatcher.id if body.dispatcher else None
     tasks = schema.tasks
     for task in tx.all(sa.select(tasks).where(tasks.c.run_id == run_id).order_by(tasks.c.created_ns)):
-        if task.state in ("failed", "canceled"):
-            fresh = {"failures": 0, "losses": 0, "not_before_ns": tx.now_ns, "error": None, "dispatcher": owner}
-            transitions.move(tx, task, "queued", "resumed by the user", "user", **fresh)
-        elif task.stop_code is not None:
-            stops.withdraw(tx, task, dispatcher=owner, reason="resumed by the user")
-        elif task.state != "succeeded":
-            transitions.touch(tx, task, dispatcher=owner)
+        resume_task(tx, task, owner)
     admission.admit(tx)
     transitions.next_version(tx, found.id)
     return get(tx, project, run_id)
+
+
+def resume_task(tx: Transaction, task: sa.Row[Any], owner: str | None) -> None:
+    """Queue a task that did not succeed once more, for a new dispatcher; take back the stop of one that runs."""
+    if task.state in ("failed", "canceled"):
+        fresh = {"failures": 0, "losses": 0, "not_before_ns": tx.now_ns, "error": None, "dispatcher": owner}
+        transitions.move(tx, task, "queued", "resumed by the user", "user", **fresh)
+    elif task.stop_code is not None:
+        stops.withdraw(tx, task, dispatcher=owner, reason="resumed by the user")
+    elif task.state != "succeeded":
+        transitions.touch(tx, task, dispatcher=owner)
 
 
 def finish(tx: Transaction, project: str, run_id: str, body: wire.RunFinish) -> wire.RunView:

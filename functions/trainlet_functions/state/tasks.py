@@ -140,6 +140,22 @@ def cancel(tx: Transaction, project: str, key: str, reason: str) -> wire.TaskVie
     return get(tx, project, key)
 
 
+def resume(tx: Transaction, project: str, key: str, body: wire.Resume) -> wire.TaskView:
+    """Continue one failed or cancelled task from its checkpoint; one that succeeded stays as it is."""
+    found = row(tx, project, key)
+    if found.state == "succeeded":
+        return views.task_view(tx, found)
+    if body.dispatcher is not None:
+        dispatchers.renew(tx, project, body.dispatcher)
+    run = runs.row(tx, project, found.run_id)
+    columns = {} if body.budget_nano is None else {"budget_nano": body.budget_nano}
+    if run.state != "running" or columns:
+        runs.reopen(tx, found.run_id, "", **columns)
+    runs.resume_task(tx, found, body.dispatcher.id if body.dispatcher else None)
+    admission.admit(tx)
+    return get(tx, project, key)
+
+
 def timeline(tx: Transaction, project: str, key: str) -> list[wire.TimelineEntry]:
     """Return every state that a task has had, the oldest first."""
     row(tx, project, key)

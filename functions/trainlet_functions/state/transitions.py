@@ -21,6 +21,8 @@ from trainlet_functions.state import outbox, schema
 from trainlet_functions.state.database import Transaction, plain
 
 QUIET_S = 30.0
+ALL_ENDED = "all tasks ended"
+"""Why an automatic run ended by itself; a new task opens it again."""
 ALLOWED: dict[str, frozenset[str]] = {
     "new": frozenset({"queued"}),
     "queued": frozenset({"dispatched", "canceled", "failed"}),
@@ -115,7 +117,7 @@ def _finish_automatic_run(tx: Transaction, run_id: str) -> None:
         return
     states = tx.conn.execute(_STATES, {"of_run": run_id}).scalars().all()
     state = next((bad for bad in ("failed", "canceled") if bad in states), "succeeded")
-    ended = {"state": state, "reason": "all tasks ended", "finished_ns": tx.now_ns, "archive_due_ns": archive_due(tx)}
+    ended = {"state": state, "reason": ALL_ENDED, "finished_ns": tx.now_ns, "archive_due_ns": archive_due(tx)}
     tx.run(_END, {**ended, "this_run": run_id})
 
 

@@ -35,10 +35,11 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and turn errors into one clear message and an exit code."""
-    from trainlet.cli import clusters, deployment, doctor, execution, listing
+    from trainlet.cli import clusters, deployment, doctor, execution, kubeflow, listing
 
-    for command in (*execution.COMMANDS, *listing.COMMANDS, *doctor.COMMANDS, *clusters.COMMANDS, *deployment.COMMANDS):
-        cli.add_command(command)
+    for module in (execution, kubeflow, deployment, listing, clusters, doctor):
+        for command in module.COMMANDS:
+            cli.add_command(command)
     warnings.showwarning = _show_warning
     try:
         code = cli.main(standalone_mode=False)

@@ -1,4 +1,4 @@
-"""Commands that make things happen: `up`, `run`, `cancel`, `resume`, `compile`."""
+"""Commands that make things happen: `up`, `run`, `cancel`, `resume`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 
 from trainlet.cli import live, loading, output, summary
 from trainlet.core import wire
-from trainlet.core.errors import TrainletError, UserError
+from trainlet.core.errors import TrainletError
 from trainlet.core.settings import Settings
 from trainlet.pipelines import Pipeline
 from trainlet.runs import Run, get
@@ -87,18 +87,6 @@ def cancel(run_id: str, as_json: bool) -> None:
     )
 
 
-@click.command("compile")
-@click.argument("target", metavar="FILE[:PIPELINE]")
-@click.option("--out", "-o", type=click.Path(dir_okay=False, path_type=Path), required=True, help="YAML file to write.")
-def compile_(target: str, out: Path) -> None:
-    """Compile a pipeline to Kubeflow Pipelines."""
-    found = loading.load(target)
-    if not isinstance(found, Pipeline):
-        raise UserError(f"{target} is a step; only a @tl.pipeline compiles.")
-    found.compile(out)
-    click.echo(f"wrote {out}")
-
-
 def follow(started: Run, as_json: bool) -> int:
     """Show task states and log lines as they come, then the summary; returns the exit code."""
     error: Exception | None = None
@@ -157,4 +145,4 @@ def _print_logs(started: Run, say: Callable[[str], object]) -> None:
         say(f"logs: {error}")
 
 
-COMMANDS = (up, run, resume, cancel, compile_)
+COMMANDS = (up, run, resume, cancel)

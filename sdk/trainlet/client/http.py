@@ -147,6 +147,10 @@ class Client:
         """Stop one task after its checkpoint."""
         return self._call("POST", f"/v1/tasks/{key}:cancel", wire.TaskView, wire.Cancel(reason=reason))
 
+    def resume_task(self, key: str, body: wire.Resume) -> wire.TaskView:
+        """Continue a failed or cancelled task from its checkpoint."""
+        return self._call("POST", f"/v1/tasks/{key}:resume", wire.TaskView, body)
+
     def timeline(self, key: str) -> list[wire.TimelineEntry]:
         """Return every state a task has had."""
         page = self._call("GET", f"/v1/tasks/{key}/timeline", wire.Page)

@@ -42,7 +42,11 @@ def encode(
 
     Raises UserError that names the place inside the value when something cannot travel.
     """
-    encoded = _encode(value, _Encoder(store, allow_pickle), name)
+    return offload(_encode(value, _Encoder(store, allow_pickle), name), store, inline_bytes)
+
+
+def offload(encoded: Any, store: ObjectStore, inline_bytes: int = INLINE_BYTES) -> Any:
+    """Return an encoded value, or a reference to the store where its JSON is longer than that."""
     raw = canonical_json(encoded)
     if len(raw) <= inline_bytes:
         return encoded

@@ -160,3 +160,13 @@ def sums(left: int = 1) -> int:
 @tl.pipeline
 def long(steps: int = 60, pace: float = 0.05, path: str = "") -> dict:
     return count(add(steps, 0), pace, path)
+
+
+@tl.step(gpu="A100")
+def gpu_fails() -> None:
+    raise ValueError("no luck")
+
+
+@tl.pipeline
+def breaks() -> None:
+    gpu_fails()

@@ -1,0 +1,49 @@
+"""Where a compiled pipeline runs: images, the training API, and Secrets by name. Nothing here is a secret itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from trainlet.core.models import Value
+
+
+class Target(Value):
+    """Where a compiled pipeline runs.
+
+    `image` waits for GPU steps and evaluates conditions; `step_image` runs CPU steps that name no image of their own.
+    `api` is the training API as the pods reach it, `token_secret` the Secret that holds its token. `store_secret` names
+    a Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for an S3 store. `transport_retries` is how often KFP
+    starts a dispatch pod again that could not reach the API; what the user's code does is never repeated by it.
+    """
+
+    image: str = "trainlet/dispatch:latest"
+    step_image: str = "trainlet/worker:latest"
+    api: str | None = None
+    token_secret: str | None = "trainlet-token"  # noqa: S105 - the name of a Secret, not its content
+    token_key: str = "token"  # noqa: S105
+    store_secret: str | None = None
+    project: str | None = None
+    environment: dict[str, str] = Field(default={}, description="plain variables for every pod")
+    transport_retries: int = Field(default=2, ge=0, le=20)
+
+    def variables(self) -> dict[str, str]:
+        """Return the plain environment variables of every pod."""
+        known = {"TRAINLET_API": self.api, "TRAINLET_PROJECT": self.project}
+        return {**{name: value for name, value in known.items() if value is not None}, **self.environment}
+
+    def secrets(self) -> list[tuple[str, dict[str, str]]]:
+        """Return the Secrets that every pod reads: (name, key to variable)."""
+        found: list[tuple[str, dict[str, str]]] = []
+        if self.token_secret is not None:
+            found.append((self.token_secret, {self.token_key: "TRAINLET_TOKEN"}))
+        if self.store_secret is not None:
+            keys = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+            found.append((self.store_secret, {key: key for key in keys}))
+        return found
+
+
+def of(value: Any) -> Target:
+    """Return a Target from one, from a mapping of its fields, or from None."""
+    return value if isinstance(value, Target) else Target.model_validate(value or {})

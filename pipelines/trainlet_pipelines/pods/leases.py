@@ -1,0 +1,100 @@
+"""The dispatcher's lease, kept alive on a connection of its own, and the last words of a pod that is told to end.
+
+A pod that gets SIGTERM has less than a second, often none: no new connection can be made then. So the request that asks
+to stop the task is ready, and goes out in one piece on the connection that is open anyway. When it is lost, the lease
+runs out and the task stops after a checkpoint all the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import ssl
+import threading
+from urllib.parse import urlsplit
+
+from trainlet.core import wire
+
+RENEW_S = 15.0
+TIMEOUT_S = 10.0
+
+
+class Lease:
+    """Renews a dispatcher's lease from a thread until `close`."""
+
+    def __init__(self, url: str, token: str | None, lease: wire.DispatcherLease, task: str) -> None:
+        self._url = urlsplit(url)
+        self._head = _header(self._url.netloc, token)
+        self._renewal = self._request(f"/v1/dispatchers/{lease.id}:heartbeat", lease.model_dump_json())
+        stop = wire.Cancel(reason="the dispatch pod was told to end").model_dump_json()
+        self._farewell = self._request(f"/v1/tasks/{task}:cancel", stop)
+        self._every_s = min(RENEW_S, lease.lease_s / 4)
+        self._socket: socket.socket | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+
+    def start(self) -> None:
+        """Begin to renew, at once."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop renewing."""
+        self._over.set()
+        self._thread.join(timeout=TIMEOUT_S)
+        self._drop()
+
+    def say_farewell(self) -> None:
+        """Ask to stop the task, without waiting for anything: one write on the open connection, or nothing."""
+        channel = self._socket
+        if channel is not None:
+            with contextlib.suppress(OSError, ValueError):
+                channel.setblocking(False)
+                channel.send(self._farewell)
+
+    def _request(self, path: str, body: str) -> bytes:
+        raw = body.encode()
+        line = f"POST {self._url.path.rstrip('/')}{path} HTTP/1.1\r\n"
+        return f"{line}{self._head}Content-Length: {len(raw)}\r\n\r\n".encode() + raw
+
+    def _keep(self) -> None:
+        while not self._over.is_set():
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                self._renew()
+            self._over.wait(self._every_s if self._socket is not None else 1.0)
+
+    def _renew(self) -> None:
+        """Renew once; a connection that the other side has closed meanwhile is made anew, once."""
+        for fresh in (False, True):
+            try:
+                if self._socket is None:
+                    self._socket = self._connect()
+                self._socket.sendall(self._renewal)
+                reply = http.client.HTTPResponse(self._socket, method="POST")
+                reply.begin()
+                reply.read()
+                if reply.will_close:
+                    self._drop()
+                return
+            except (OSError, http.client.HTTPException):
+                self._drop()
+                if fresh:
+                    raise
+
+    def _connect(self) -> socket.socket:
+        secure = self._url.scheme == "https"
+        host, port = self._url.hostname or "localhost", self._url.port or (443 if secure else 80)
+        plain = socket.create_connection((host, port), timeout=TIMEOUT_S)
+        return ssl.create_default_context().wrap_socket(plain, server_hostname=host) if secure else plain
+
+    def _drop(self) -> None:
+        channel, self._socket = self._socket, None
+        if channel is not None:
+            channel.close()
+
+
+def _header(host: str, token: str | None) -> str:
+    lines = [f"Host: {host}", "Content-Type: application/json", f"{wire.PROTOCOL_HEADER}: {wire.PROTOCOL}"]
+    if token:
+        lines.append(f"Authorization: Bearer {token}")
+    return "".join(f"{line}\r\n" for line in lines)
