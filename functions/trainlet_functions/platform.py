@@ -25,7 +25,7 @@ from trainlet.core.protocols import EventSink, FunctionBackend, ObjectStore
 from trainlet.core.settings import Settings
 from trainlet_functions import devices as inventories
 from trainlet_functions import metering
-from trainlet_functions.billing import prices
+from trainlet_functions.billing import book, pricefiles
 from trainlet_functions.pool import CLEAN_EXIT, LocalPool
 from trainlet_functions.relay import LocalSink, Relay
 from trainlet_functions.signatures import Signer
@@ -51,7 +51,7 @@ class Platform:
             SystemClock(),
             limits=settings.limits,
             capacity=Capacity(owns_devices=True, cpu_slots=max(8, 2 * (os.cpu_count() or 1))),
-            prices=prices.load(home),
+            prices=pricefiles.load(home),
         )
         self.store: ObjectStore = open_store(os.environ.get("TRAINLET_STORE") or str(home / "store"))
         self.signer = Signer.load(home / "signing.key")
@@ -69,6 +69,7 @@ class Platform:
         with self.database.write() as tx:
             devices.register(tx, inventories.local_inventory().devices())
             tx.run(schema.workers.delete())
+            book.settle(tx, "the first start of the platform")
             going = supervisor.grace_after_restart(tx)
             token = self._client_token(tx)
         if going:
@@ -97,9 +98,10 @@ class Platform:
         path = self.settings.home / "client.token"
         with contextlib.suppress(OSError, AccessError):
             token = path.read_text()
-            tokens.verify(tx, token)
+            tokens.verify(tx, token).require("admin")
             return token
-        token = tokens.create(tx, self.settings.project, {"client"}, "embedded client")
+        # Who owns this home owns its books, too: prices, budgets and periods.
+        token = tokens.create(tx, self.settings.project, {"client", "admin"}, "embedded client")
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(token)
