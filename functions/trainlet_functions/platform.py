@@ -28,7 +28,7 @@ from trainlet.core.settings import Settings
 from trainlet.core.specs import FunctionSpec
 from trainlet_functions import devices as inventories
 from trainlet_functions import metering
-from trainlet_functions.billing import prices
+from trainlet_functions.billing import book, pricefiles
 from trainlet_functions.pool import CLEAN_EXIT, LocalPool
 from trainlet_functions.relay import LocalSink, Relay
 from trainlet_functions.signatures import Signer
@@ -62,7 +62,7 @@ class Platform:
             SystemClock(),
             limits=settings.limits,
             capacity=local if cluster is None else Capacity(owns_devices=False, cpu_slots=None),
-            prices=prices.load(home),
+            prices=pricefiles.load(home),
         )
         store_url = os.environ.get("TRAINLET_STORE") or (str(home / "store") if cluster is None else cluster.store_url)
         self.store: ObjectStore = open_store(store_url)
@@ -86,6 +86,7 @@ class Platform:
             if self._cluster is None:
                 devices.register(tx, inventories.local_inventory().devices())
                 tx.run(schema.workers.delete())
+            book.settle(tx, "the first start of the platform")
             going = supervisor.grace_after_restart(tx)
             token = self._client_token(tx)
         if going:
@@ -147,9 +148,10 @@ class Platform:
         path = self.settings.home / "client.token"
         with contextlib.suppress(OSError, AccessError):
             token = path.read_text()
-            tokens.verify(tx, token)
+            tokens.verify(tx, token).require("admin")
             return token
-        token = tokens.create(tx, self.settings.project, {"client"}, "embedded client")
+        # Who owns this home owns its books, too: prices, budgets and periods.
+        token = tokens.create(tx, self.settings.project, {"client", "admin"}, "embedded client")
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(token)

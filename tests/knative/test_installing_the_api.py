@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from trainlet.core.errors import PlatformError, UserError
-from trainlet_functions.billing import prices
+from trainlet_functions.billing import pricefiles
 from trainlet_knative import installs, kustomizations
 from trainlet_knative.clusters import Cluster
 from trainlet_knative.kustomizations import Changes, render
@@ -91,7 +91,7 @@ def test_the_packaged_settings_are_right_but_for_what_only_an_admin_knows(settin
 
 
 def test_the_packaged_prices_are_those_of_the_api() -> None:
-    assert (installs.FOLDER / "base" / "prices.yaml").read_text() == prices.PACKAGED.read_text()
+    assert (installs.FOLDER / "base" / "prices.yaml").read_text() == pricefiles.PACKAGED.read_text()
 
 
 def test_settings_and_prices_are_in_the_config_map_as_they_were_written(settings: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from trainlet_functions.state import tokens
 from trainlet_functions.state.database import wait_until
 
 P = ParamSpec("P")
-Access = Literal["public", "client", "worker", "attempt"]
+Access = Literal["public", "client", "admin", "worker", "attempt"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,10 @@ class Routes:
 def _serve(platform: Platform, route: Route, **path: Any) -> Response:
     """Check protocol, token, query and body; call the endpoint; make a response of what it returns."""
     _check_protocol()
-    if route.access in ("client", "worker"):
+    if route.access in ("client", "admin", "worker"):
         g.identity = identity(platform)
-        if route.access == "client":
-            g.identity.require("client")
+        if route.access != "worker":
+            g.identity.require(route.access)
     for name, value in path.items():
         if isinstance(value, str):
             _check_key(name, value)

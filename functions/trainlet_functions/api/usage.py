@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from flask import g
+
 from trainlet.core import wire
 from trainlet.core.errors import UserError
 from trainlet_functions import checkpoints
 from trainlet_functions.api.routes import Query, Routes, project
-from trainlet_functions.billing import reports
+from trainlet_functions.billing import book, pricefiles, reports
 from trainlet_functions.platform import Platform
 from trainlet_functions.state import tasks
 
@@ -25,6 +27,8 @@ def usage(platform: Platform, run: str | None, task: str | None) -> wire.UsageRe
 @routes.add("GET", "/v1/prices")
 def prices(platform: Platform) -> dict[str, Any]:
     """Return the price list: per version and SKU the exact nano-units per GPU-second, and the hour price they stand for."""
+    with platform.database.read() as tx:
+        versions = tx.prices.versions
     return {
         "versions": [
             {
@@ -34,9 +38,24 @@ def prices(platform: Platform) -> dict[str, Any]:
                 "nano_per_gpu_second": {sku: version.nano_per_second(sku) for sku in version.per_gpu_hour},
                 "per_gpu_hour": {sku: str(price) for sku, price in version.per_gpu_hour.items()},
             }
-            for version in platform.database.prices.versions
+            for version in versions
         ]
     }
+
+
+@routes.add("POST", "/v1/prices:diff", "admin", body=wire.PriceFile, reply=wire.PriceChanges)
+def price_changes(platform: Platform, body: wire.PriceFile) -> wire.PriceChanges:
+    """Say what applying a price list would add."""
+    with platform.database.read() as tx:
+        return book.difference(tx, pricefiles.parse(body.text, body.name))
+
+
+@routes.add("POST", "/v1/prices:apply", "admin", body=wire.PriceFile, reply=wire.PriceChanges)
+def apply_prices(platform: Platform, body: wire.PriceFile) -> wire.PriceChanges:
+    """Add the versions of a price list that are new."""
+    given = pricefiles.parse(body.text, body.name)
+    with platform.database.write() as tx:
+        return book.apply(tx, given, g.identity.label, retroactive=body.retroactive)
 
 
 @routes.add("GET", "/v1/checkpoints", reply=wire.Page, query=(Query("task"),))

@@ -1,71 +1,102 @@
-"""Price lists: a YAML file that people edit, read into integer nano-units per GPU-second.
+"""Price versions: integer nano-units of a currency per device-second, per SKU, phase and kind of rate.
 
 An hour price such as 3.95 is 1,097,222.2... nano-units per second: the second price is the rounded integer, and the hour
-price is only shown. A price may also be given as the integer itself. Versions are effective from a whole second on.
+price is only shown. A price may also be given as the integer itself. A version holds from a whole second on, until the
+next one begins; none is ever changed (`trainlet_functions.billing.book` keeps them).
 """
 
 from __future__ import annotations
 
-import itertools
+import bisect
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
-import yaml
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from trainlet.core.durations import nearest
 from trainlet.core.errors import UserError
 from trainlet.core.gpus import canonical_sku
-from trainlet.core.models import Value
+from trainlet.core.models import Value, canonical_json, sha256_hex
+from trainlet.core.wire import Rate
 
-PACKAGED = Path(__file__).parent / "prices.yaml"
-_NANO = 1_000_000_000
-_HOUR_S = 3600
+NANO = 1_000_000_000
+HOUR_S = 3600
+Phase = Literal["pull", "setup", "run", "idle", "drain", "lost"]
+PHASES: tuple[str, ...] = get_args(Phase)
+ALL_SKUS = "*"
 
 
-def _money(value: Any) -> Decimal:
+def _number(value: Any) -> Decimal:
     if isinstance(value, float):
-        raise ValueError("write the price as a quoted string, such as '3.95', so that no digit is lost")
+        raise ValueError("write it as a quoted string, such as '3.95', so that no digit is lost")
     if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
-        raise ValueError(f"{value!r} is not an amount of money")
+        raise ValueError(f"{value!r} is not a number")
     try:
         return Decimal(value)
     except InvalidOperation as error:
-        raise ValueError(f"{value!r} is not an amount of money") from error
+        raise ValueError(f"{value!r} is not a number, such as '3.95'") from error
 
 
-HourPrice = Annotated[Decimal, BeforeValidator(_money), Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+HourPrice = Annotated[Decimal, BeforeValidator(_number), Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+Factor = Annotated[Decimal, BeforeValidator(_number), Field(ge=0, le=100, allow_inf_nan=False)]
+Percent = Annotated[Decimal, BeforeValidator(_number), Field(ge=0, le=100, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitPrice:
+    """What one second of a whole device costs: by the list, and for this project (negotiated, committed)."""
+
+    list_nano: int
+    price_nano: int
 
 
 class PriceVersion(Value):
     """One version of the price list: the prices of each SKU from `effective_from` on.
 
-    A file may give integers under `nano_per_gpu_second` instead; here they are the hour prices that they stand for,
-    exactly, because an hour of whole nano-units is a short decimal.
+    `phases` are factors on the price (`pull` and `lost` are 0 unless said otherwise, every other one 1);
+    `phase_per_gpu_hour` prices a phase of one SKU outright. `discounts` map a project to a percentage, or to one per SKU
+    (`*`: every other). A file may give integers under `nano_per_gpu_second` instead of hour prices; here they are the hour
+    prices that they stand for, exactly, because an hour of whole nano-units is a short decimal.
     """
 
-    version: str = Field(min_length=1, max_length=64)
+    version: str = Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     currency: str = Field(pattern=r"^[A-Z]{3}$")
     effective_from: datetime
     per_gpu_hour: dict[str, HourPrice]
+    spot_per_gpu_hour: dict[str, HourPrice] = {}
+    committed_per_gpu_hour: dict[str, HourPrice] = {}
+    phases: dict[Phase, Factor] = {}
+    phase_per_gpu_hour: dict[str, dict[Phase, HourPrice]] = {}
+    discounts: dict[str, dict[str, Percent]] = {}
 
     @model_validator(mode="before")
     @classmethod
     def _one_spelling(cls, raw: Any) -> Any:
-        if not isinstance(raw, dict) or "nano_per_gpu_second" not in raw:
+        if not isinstance(raw, dict):
             return raw
-        given, hours = raw["nano_per_gpu_second"], raw.get("per_gpu_hour", {})
-        if not isinstance(given, dict) or not isinstance(hours, dict):
-            raise ValueError("nano_per_gpu_second and per_gpu_hour map a SKU to its price")
-        for sku, nano in given.items():
-            if isinstance(nano, bool) or not isinstance(nano, int):
-                raise ValueError(f"nano_per_gpu_second.{sku}: {nano!r} is not a whole number")
-            if sku in hours:
-                raise ValueError(f"{sku} has a price per hour and one per second; keep one of them")
-        exact = {sku: Decimal(nano * _HOUR_S) / _NANO for sku, nano in given.items()}
-        rest = {name: value for name, value in raw.items() if name != "nano_per_gpu_second"}
-        return {**rest, "per_gpu_hour": {**hours, **exact}}
+        rest = dict(raw)
+        given, hours = rest.pop("nano_per_gpu_second", {}), rest.get("per_gpu_hour", {})
+        if given:
+            if not isinstance(given, dict) or not isinstance(hours, dict):
+                raise ValueError("nano_per_gpu_second and per_gpu_hour map a SKU to its price")
+            for sku, nano in given.items():
+                if isinstance(nano, bool) or not isinstance(nano, int):
+                    raise ValueError(f"nano_per_gpu_second.{sku}: {nano!r} is not a whole number")
+                if sku in hours:
+                    raise ValueError(f"{sku} has a price per hour and one per second; keep one of them")
+            exact = {sku: Decimal(nano * HOUR_S) / NANO for sku, nano in given.items()}
+            rest["per_gpu_hour"] = {**hours, **exact}
+        discounts = rest.get("discounts")
+        if isinstance(discounts, dict):
+            rest["discounts"] = {
+                project: one if isinstance(one, dict) else {ALL_SKUS: one} for project, one in discounts.items()
+            }
+        for phase in rest.get("phases") or ():
+            if phase not in PHASES:
+                raise ValueError(f"phases: {phase!r} is no phase. {nearest(str(phase), PHASES)}")
+        return rest
 
     @field_validator("effective_from")
     @classmethod
@@ -77,97 +108,104 @@ class PriceVersion(Value):
             raise ValueError("write the time in UTC, such as 2026-01-01T00:00:00Z")
         return at
 
-    @field_validator("per_gpu_hour")
+    @field_validator("per_gpu_hour", "spot_per_gpu_hour", "committed_per_gpu_hour", "phase_per_gpu_hour")
     @classmethod
-    def _by_sku(cls, prices: dict[str, Decimal]) -> dict[str, Decimal]:
+    def _by_sku(cls, prices: dict[str, Any]) -> dict[str, Any]:
         for name in prices:
-            try:
-                sku = canonical_sku(name)
-            except UserError:
-                continue  # a device that the catalogue does not know is metered under its own name
-            if sku != name:
-                raise ValueError(f"{name!r} is another name of {sku!r}; prices are kept by SKU")
+            _check_sku(name)
         return prices
+
+    @field_validator("discounts")
+    @classmethod
+    def _discounts_by_sku(cls, discounts: dict[str, dict[str, Percent]]) -> dict[str, dict[str, Percent]]:
+        for of_project in discounts.values():
+            for name in of_project:
+                if name != ALL_SKUS:
+                    _check_sku(name)
+        return discounts
+
+    @model_validator(mode="after")
+    def _known_skus(self) -> PriceVersion:
+        for field in ("spot_per_gpu_hour", "committed_per_gpu_hour", "phase_per_gpu_hour"):
+            for sku in getattr(self, field):
+                if sku not in self.per_gpu_hour:
+                    raise ValueError(f"{field}.{sku}: give {sku} a price under per_gpu_hour, too: its list price")
+        return self
 
     @property
     def from_s(self) -> int:
         """Return the UTC second from which this version holds."""
         return int(self.effective_from.timestamp())
 
+    def digest(self) -> str:
+        """Return the sha256 of what this version says."""
+        return sha256_hex(canonical_json(self.model_dump(mode="json")))
+
     def nano_per_second(self, sku: str) -> int | None:
-        """Return the price of one GPU-second in nano-units, or None for a SKU that has none."""
+        """Return the list price of one device-second in nano-units, or None for a SKU that has none."""
         hour = self.per_gpu_hour.get(sku)
-        if hour is None:
+        return None if hour is None else _nano(hour)
+
+    def unit_price(self, sku: str, phase: str, rate: Rate = "standard", project: str = "") -> UnitPrice | None:
+        """Return both prices of one second, or None for a SKU (or a rate of it) that has none.
+
+        Each is rounded once, to a whole nano-unit; spot has a list price of its own, a commitment is negotiated.
+        """
+        hours = self.spot_per_gpu_hour if rate == "spot" else self.per_gpu_hour
+        hour = hours.get(sku)
+        agreed_hour = self.committed_per_gpu_hour.get(sku) if rate == "committed" else hour
+        if hour is None or agreed_hour is None:
             return None
-        return int((hour * _NANO / _HOUR_S).quantize(Decimal(1), rounding=ROUND_HALF_EVEN))
+        outright = self.phase_per_gpu_hour.get(sku, {}).get(phase)  # type: ignore[call-overload]
+        listed, agreed = _nano(hour), _nano(agreed_hour)
+        if outright is not None:
+            listed = agreed = _nano(outright)
+        else:
+            factor = self.phases.get(phase, _FREE.get(phase, Decimal(1)))  # type: ignore[call-overload]
+            listed, agreed = _rounded(listed * factor), _rounded(agreed * factor)
+        discounts = self.discounts.get(project, {})
+        percent = discounts.get(sku, discounts.get(ALL_SKUS))
+        if percent is not None:
+            agreed = _rounded(agreed * (100 - percent) / 100)
+        return UnitPrice(listed, agreed)
+
+
+_FREE: dict[str, Decimal] = {"pull": Decimal(0), "lost": Decimal(0)}  # what the platform needs for itself, or has lost
 
 
 class PriceList(Value):
     """All versions, the oldest first."""
 
-    versions: tuple[PriceVersion, ...]
+    versions: tuple[PriceVersion, ...] = Field(min_length=1)
 
     def at(self, second: int) -> PriceVersion:
         """Return the version that holds at a UTC second; before the first one, the first holds."""
-        found = self.versions[0]
-        for version in self.versions:
-            if version.from_s <= second:
-                found = version
-        return found
+        place = bisect.bisect_right(self.versions, second, key=lambda version: version.from_s)
+        return self.versions[max(0, place - 1)]
 
     @property
     def cuts_s(self) -> list[int]:
         """Return the seconds at which a new version begins."""
         return [version.from_s for version in self.versions[1:]]
 
+    @property
+    def currency(self) -> str:
+        """Return the one currency of all versions."""
+        return self.versions[-1].currency
 
-def read(path: Path) -> PriceList:
-    """Read a price list: one version, or a list of them. Raises UserError that names the place in the file."""
+
+def _check_sku(name: str) -> None:
     try:
-        raw = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader that refuses duplicates
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError) as error:
-        raise UserError(f"The price list {path} cannot be read: {error}. Correct or remove the file.") from error
-    versions = [
-        _version(path, number, entry) for number, entry in enumerate(raw if isinstance(raw, list) else [raw], 1)
-    ]
-    if not versions:
-        raise UserError(f"The price list {path} is empty. Copy {PACKAGED.name} of the package and edit it.")
-    versions.sort(key=lambda version: version.from_s)
-    names = [version.version for version in versions]
-    for before, after in itertools.pairwise(versions):
-        if before.from_s == after.from_s or names.count(after.version) > 1:
-            raise UserError(
-                f"The price list {path}: {before.version!r} and {after.version!r} overlap; give each its own name and start."
-            )
-        if before.currency != after.currency:
-            raise UserError(f"The price list {path} changes its currency at {after.version!r}; keep one currency.")
-    return PriceList(versions=tuple(versions))
+        sku = canonical_sku(name)
+    except UserError:
+        return  # a device that the catalogue does not know is metered under its own name
+    if sku != name:
+        raise ValueError(f"{name!r} is another name of {sku!r}; prices are kept by SKU")
 
 
-def load(home: Path | None = None) -> PriceList:
-    """Return the home's `prices.yaml`, else the packaged example list."""
-    own = None if home is None else home / "prices.yaml"
-    return read(own if own is not None and own.is_file() else PACKAGED)
+def _nano(hour: Decimal) -> int:
+    return _rounded(hour * NANO / HOUR_S)
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML in which a key may be given once: a second price of a SKU must not win silently."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, str) and key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", key_node.start_mark)
-            seen.add(str(key))
-        return super().construct_mapping(node, deep)
-
-
-def _version(path: Path, number: int, entry: Any) -> PriceVersion:
-    try:
-        return PriceVersion.model_validate(entry)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "top"
-        message = first["msg"].removeprefix("Value error, ")
-        raise UserError(f"The price list {path}, version {number}, {place}: {message}.") from error
+def _rounded(value: Decimal) -> int:
+    return int(value.quantize(Decimal(1), rounding=ROUND_HALF_EVEN))

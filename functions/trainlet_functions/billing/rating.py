@@ -1,38 +1,85 @@
-"""Rating: segments and prices in, priced rows out. Integers all the way, no rounding of rows."""
+"""Rating: segments and price versions in, priced rows out. Integers all the way, no rounding of rows.
+
+A row costs `seconds * price_nano` for a whole device. A part of a device (time slicing: `share` of 5040 parts, the first
+of them `part`) costs the difference of two whole-number clocks, so that whatever cuts are made in time or between
+the parts of a device, the pieces sum to the whole to the last nano-unit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from trainlet_functions.billing.prices import PriceList
-from trainlet_functions.metering.segments import Segment, split_at
+from trainlet.core.wire import Rate
+from trainlet_functions.billing.prices import HOUR_S, PriceList
+from trainlet_functions.metering.segments import Segment
 
-FREE_PHASES = frozenset({"pull"})  # time that the platform needs for itself
-FULL_SHARE = 5040  # a time-sliced device is billed in parts of 5040
+FULL_SHARE = 5040  # divisible by 1-10, 12, 14, 15, 16, 18, 20, 21, 24, 28
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a lease is priced by."""
+
+    sku: str
+    project: str = ""
+    rate: Rate = "standard"
+    share: int = FULL_SHARE
+    part: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """A segment priced by one version: `cost_nano = seconds * price_nano` exactly; None where the SKU has no price."""
+    """A segment priced by one version; prices are per second of the whole device, None where the SKU has none."""
 
     segment: Segment
     version: str
+    list_nano: int | None
     price_nano: int | None
+    list_cost_nano: int | None
     cost_nano: int | None
 
 
-def rate(segments: Iterable[Segment], sku: str, prices: PriceList, share: int = FULL_SHARE) -> list[Charge]:
-    """Price the segments of one lease, cut where a new price version begins.
+def rate(segments: Iterable[Segment], terms: Terms, prices: PriceList, *, hourly: bool = True) -> list[Charge]:
+    """Price the segments of one lease, cut where a new price version begins and, when `hourly`, at every UTC hour.
 
-    A share of a device has a second price of its own, `price * share // 5040`, so that any cut of the seconds sums to
-    the same cost.
+    A month begins on an hour, so an hourly row never crosses a billing period either.
     """
     charges: list[Charge] = []
-    for segment in split_at(segments, prices.cuts_s):
-        version = prices.at(segment.start_s)
-        whole = 0 if segment.phase in FREE_PHASES else version.nano_per_second(sku)
-        price = None if whole is None else whole * share // FULL_SHARE
-        cost = None if price is None else segment.seconds * price
-        charges.append(Charge(segment, version.version, price, cost))
+    for segment in segments:
+        for piece in _cut(segment, prices, hourly):
+            version = prices.at(piece.start_s)
+            unit = version.unit_price(terms.sku, piece.phase, terms.rate, terms.project)
+            if unit is None:
+                charges.append(Charge(piece, version.version, None, None, None, None))
+                continue
+            span = (piece.start_s, piece.end_s, terms.share, terms.part)
+            listed, agreed = unit.list_nano, unit.price_nano
+            charges.append(
+                Charge(piece, version.version, listed, agreed, cost_nano(listed, *span), cost_nano(agreed, *span))
+            )
     return charges
+
+
+def cost_nano(price_nano: int, start_s: int, end_s: int, share: int = FULL_SHARE, part: int = 0) -> int:
+    """Return what [start_s, end_s) of a share costs: exact for a whole device, additive for any cut of time or parts."""
+    if share == FULL_SHARE:
+        return (end_s - start_s) * price_nano
+    return _clock(price_nano, end_s, share, part) - _clock(price_nano, start_s, share, part)
+
+
+def _clock(price_nano: int, second: int, share: int, part: int) -> int:
+    """Return what the parts [part, part + share) would have cost since 1970, in whole nano-units."""
+    whole = price_nano * second
+    return whole * (part + share) // FULL_SHARE - whole * part // FULL_SHARE
+
+
+def _cut(segment: Segment, prices: PriceList, hourly: bool) -> Iterator[Segment]:
+    begin, end = segment.start_s, segment.end_s
+    cuts = [cut for cut in prices.cuts_s if begin < cut < end]
+    if hourly:
+        first = begin - begin % HOUR_S + HOUR_S
+        cuts = sorted({*cuts, *range(first, end, HOUR_S)})
+    for cut in (*cuts, end):
+        yield Segment(segment.phase, begin, cut)
+        begin = cut

@@ -7,12 +7,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from trainlet.core import wire
-from trainlet_functions.billing.rating import rate
-from trainlet_functions.metering.ingest import elapsed_ns, is_open
-from trainlet_functions.metering.segments import segments_of
+from trainlet_functions import metering
+from trainlet_functions.billing.prices import PriceList
+from trainlet_functions.billing.rating import Charge, Terms, rate
+from trainlet_functions.metering.ingest import is_open
 from trainlet_functions.metering.tables import leases
 from trainlet_functions.state import schema
-from trainlet_functions.state.database import Transaction, loads
+from trainlet_functions.state.database import Transaction
 
 
 def usage(tx: Transaction, project: str, *, run_id: str | None = None, task: str | None = None) -> wire.UsageReport:
@@ -23,19 +24,19 @@ def usage(tx: Transaction, project: str, *, run_id: str | None = None, task: str
     if task is not None:
         where &= leases.c.task == task
     nodes = sa.select(leases, schema.tasks.c.node).join(schema.tasks, schema.tasks.c.key == leases.c.task, isouter=True)
+    prices = tx.prices
     rows: list[wire.UsageRow] = []
     versions: list[str] = []
     for lease in tx.all(nodes.where(where).order_by(leases.c.anchor_ns, leases.c.lease)):
-        priced = _rows(tx, lease)
-        rows += [row for row, _ in priced]
-        versions += [version for _, version in priced]
-    latest = tx.prices.versions[-1]
+        for charge in charges(lease, prices):
+            rows.append(_row(lease, charge, prices.currency))
+            versions.append(charge.version)
     return wire.UsageReport(
         rows=rows,
         gpu_seconds=sum(row.seconds for row in rows),
         cost_nano=sum(row.cost_nano or 0 for row in rows),
-        currency=latest.currency,
-        price_version=", ".join(dict.fromkeys(versions)) or latest.version,
+        currency=prices.currency,
+        price_version=", ".join(dict.fromkeys(versions)) or prices.versions[-1].version,
         virtual=any(row.virtual for row in rows),
         unpriced_skus=sorted({row.sku for row in rows if row.price_nano is None}),
     )
@@ -43,33 +44,37 @@ def usage(tx: Transaction, project: str, *, run_id: str | None = None, task: str
 
 def spent_nano(tx: Transaction, project: str, run_id: str) -> int:
     """Return what a run has cost so far, open leases included."""
+    prices = tx.prices
     chosen = sa.select(leases).where((leases.c.project == project) & (leases.c.run_id == run_id))
-    return sum(row.cost_nano or 0 for lease in tx.all(chosen) for row, _ in _rows(tx, lease))
+    return sum(charge.cost_nano or 0 for lease in tx.all(chosen) for charge in charges(lease, prices))
 
 
-def _rows(tx: Transaction, lease: sa.Row[Any]) -> list[tuple[wire.UsageRow, str]]:
-    segments = segments_of(lease.anchor_ns, elapsed_ns(lease), [(name, begin) for name, begin in loads(lease.phases)])
-    return [
-        (
-            wire.UsageRow(
-                task=lease.task,
-                node=getattr(lease, "node", None) or "",
-                run_id=lease.run_id,
-                epoch=lease.epoch,
-                lease=lease.lease,
-                device=lease.device,
-                sku=lease.sku,
-                virtual=lease.virtual,
-                phase=charge.segment.phase,
-                start_s=charge.segment.start_s,
-                end_s=charge.segment.end_s,
-                seconds=charge.segment.seconds,
-                price_nano=charge.price_nano,
-                cost_nano=charge.cost_nano,
-                currency=tx.prices.versions[-1].currency,
-                open=is_open(lease),
-            ),
-            charge.version,
-        )
-        for charge in rate(segments, lease.sku, tx.prices, lease.share)
-    ]
+def terms(lease: sa.Row[Any]) -> Terms:
+    """Return what a stored lease is priced by."""
+    return Terms(lease.sku, lease.project, lease.rate, lease.share, lease.part)
+
+
+def charges(lease: sa.Row[Any], prices: PriceList, *, hourly: bool = False) -> list[Charge]:
+    """Price a stored lease."""
+    return rate(metering.segments(lease), terms(lease), prices, hourly=hourly)
+
+
+def _row(lease: sa.Row[Any], charge: Charge, currency: str) -> wire.UsageRow:
+    return wire.UsageRow(
+        task=lease.task,
+        node=lease.node or "",
+        run_id=lease.run_id,
+        epoch=lease.epoch,
+        lease=lease.lease,
+        device=lease.device,
+        sku=lease.sku,
+        virtual=lease.virtual,
+        phase=charge.segment.phase,
+        start_s=charge.segment.start_s,
+        end_s=charge.segment.end_s,
+        seconds=charge.segment.seconds,
+        price_nano=charge.price_nano,
+        cost_nano=charge.cost_nano,
+        currency=currency,
+        open=is_open(lease),
+    )

@@ -6,7 +6,7 @@ care about order or repetition, so the ledger can always be rebuilt. This room m
 
 from __future__ import annotations
 
-from trainlet_functions.metering.ingest import Refusal, close_stale, ingest, rebuild, refusals
+from trainlet_functions.metering.ingest import Refusal, close_stale, ingest, rebuild, refusals, segments
 from trainlet_functions.metering.segments import Segment, segments_of
 
-__all__ = ["Refusal", "Segment", "close_stale", "ingest", "rebuild", "refusals", "segments_of"]
+__all__ = ["Refusal", "Segment", "close_stale", "ingest", "rebuild", "refusals", "segments", "segments_of"]

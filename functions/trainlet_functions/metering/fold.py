@@ -6,22 +6,30 @@ This module knows neither tables nor transactions.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any
 
 from trainlet.core.wire import LeaseEvent
+from trainlet_functions.state.database import dumps
 
 Phases = tuple[tuple[str, int], ...]
+EARLIEST_NS = 946_684_800_000_000_000
+FUTURE_NS = 86_400_000_000_000
 _MOST_NS = 1 << 62  # 146 years; what is above is no time, and no 64-bit column holds it
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """How long a lease was held: the greatest heartbeat, the smallest close, the longest list of phase marks."""
+    """How long a lease was held: the greatest heartbeat, the smallest close, the longest list of phase marks.
+
+    `saved_ns` is the last checkpoint that the worker told of.
+    """
 
     heartbeat_ns: int
     close_ns: int | None
     phases: Phases
+    saved_ns: int = 0
 
     def joined(self, other: Held) -> Held:
         """Return what both say together."""
@@ -30,13 +38,13 @@ class Held:
         else:
             close_ns = min(self.close_ns, other.close_ns)
         mine, theirs = (len(self.phases), self.phases), (len(other.phases), other.phases)
-        return Held(max(self.heartbeat_ns, other.heartbeat_ns), close_ns, max(mine, theirs)[1])
+        saved_ns = max(self.saved_ns, other.saved_ns)
+        return Held(max(self.heartbeat_ns, other.heartbeat_ns), close_ns, max(mine, theirs)[1], saved_ns)
 
     def closed(self, elapsed_ns: int) -> Held:
         """Return the same, ended after `elapsed_ns` at the latest."""
-        return Held(
-            self.heartbeat_ns, elapsed_ns if self.close_ns is None else min(self.close_ns, elapsed_ns), self.phases
-        )
+        close_ns = elapsed_ns if self.close_ns is None else min(self.close_ns, elapsed_ns)
+        return Held(self.heartbeat_ns, close_ns, self.phases, self.saved_ns)
 
     @property
     def elapsed_ns(self) -> int:
@@ -46,7 +54,8 @@ class Held:
 
 def said_by(event: LeaseEvent) -> Held:
     """Return what one event says."""
-    return Held(event.elapsed_ns, event.elapsed_ns if event.kind == "close" else None, event.phases)
+    close_ns = event.elapsed_ns if event.kind == "close" else None
+    return Held(event.elapsed_ns, close_ns, event.phases, min(event.saved_ns, event.elapsed_ns))
 
 
 def header(event: LeaseEvent) -> dict[str, Any]:
@@ -61,29 +70,24 @@ def header(event: LeaseEvent) -> dict[str, Any]:
         "sku": event.device.sku,
         "virtual": event.device.virtual,
         "share": event.share,
+        "part": event.part,
+        "rate": event.rate,
+        "tags": dumps(event.tags, sort_keys=True),
         "anchor_ns": event.anchor_ns,
     }
 
 
-def header_of(row: Any) -> dict[str, Any]:
-    """Return the same columns of a stored lease."""
-    return {
-        "lease": row.lease,
-        "run_id": row.run_id,
-        "task": row.task,
-        "epoch": row.epoch,
-        "function": row.function,
-        "device": row.device,
-        "sku": row.sku,
-        "virtual": row.virtual,
-        "share": row.share,
-        "anchor_ns": row.anchor_ns,
-    }
+_HEADER = (
+    "lease", "run_id", "task", "epoch", "function", "device", "sku", "virtual", "share", "part", "rate", "tags",
+    "anchor_ns",
+)  # fmt: skip
+header_of = operator.attrgetter(*_HEADER)
+"""Return the same columns of a stored lease, in the same order."""
 
 
 def fault(event: LeaseEvent) -> str | None:
     """Say why an event cannot be metered at all, or None."""
-    if not 0 <= event.anchor_ns < _MOST_NS or event.elapsed_ns >= _MOST_NS:
+    if not 0 <= event.anchor_ns < _MOST_NS or event.elapsed_ns >= _MOST_NS or event.saved_ns >= _MOST_NS:
         return "its times are out of range"
     for _, begin in event.phases:
         if not 0 <= begin < _MOST_NS:
@@ -91,4 +95,13 @@ def fault(event: LeaseEvent) -> str | None:
     for text in (event.id, event.lease, event.function, event.device.uuid, event.device.sku):
         if not text or len(text) > 512 or "\0" in text:
             return "a name is empty, too long or holds a NUL"
+    return None
+
+
+def misdated(event: LeaseEvent, now_ns: int) -> str | None:
+    """Say why an event cannot have happened when it says, or None: long ago, or in a future that no skew explains."""
+    if event.anchor_ns < EARLIEST_NS:
+        return "its lease began before the year 2000"
+    if event.anchor_ns + event.elapsed_ns > now_ns + FUTURE_NS:
+        return "it ends more than a day in the future"
     return None

@@ -7,7 +7,7 @@ at its own start, so no second of a device is billed twice, whichever project ha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,15 +15,15 @@ import sqlalchemy as sa
 from trainlet.core.models import sha256_hex
 from trainlet.core.wire import LeaseEvent
 from trainlet_functions.metering import fold
+from trainlet_functions.metering.segments import Segment, segments_of
 from trainlet_functions.metering.tables import lease_closings, lease_events, leases, quarantine
 from trainlet_functions.state.database import Transaction, dumps, loads
 
 _CHUNK = 500
 _THIS = (leases.c.project == sa.bindparam("of_project")) & (leases.c.lease == sa.bindparam("of_lease"))
-_BEAT = leases.update().where(_THIS).values(heartbeat_ns=sa.bindparam("beat_ns"))
-_UPDATE = (
-    leases.update().where(_THIS).values({name: sa.bindparam(name) for name in ("heartbeat_ns", "close_ns", "phases")})
-)
+_BEAT = leases.update().where(_THIS).values(heartbeat_ns=sa.bindparam("beat_ns"), touched_ns=sa.bindparam("now_ns"))
+_CHANGED = ("heartbeat_ns", "close_ns", "phases", "saved_ns", "touched_ns")
+_UPDATE = leases.update().where(_THIS).values({name: sa.bindparam(name) for name in _CHANGED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,18 @@ def ingest(tx: Transaction, project: str, events: Iterable[LeaseEvent]) -> int:
     headers = {lease: fold.header_of(row) for lease, row in stored.items()}
     counted: list[LeaseEvent] = []
     for event in fresh:
-        said = fold.header(event)
+        named = fold.header(event)
+        said = tuple(named.values())
         before_header = headers.setdefault(event.lease, said)
-        if before_header == said:
+        if before_header != said:
+            wrong = next(name for name, one, other in zip(named, said, before_header, strict=True) if one != other)
+            reason = f"its {wrong} contradicts its lease"
+        else:
+            reason = fold.misdated(event, tx.now_ns)
+        if reason is None:
             counted.append(event)
         else:
-            wrong = next(name for name, value in said.items() if before_header[name] != value)
-            _refuse(tx, project, event.id, f"its {wrong} contradicts its lease", bodies[event.id])
+            _refuse(tx, project, event.id, reason, bodies[event.id])
     if counted:
         tx.conn.execute(
             lease_events.insert(),
@@ -78,34 +83,48 @@ def ingest(tx: Transaction, project: str, events: Iterable[LeaseEvent]) -> int:
     return len(counted)
 
 
-def close_stale(tx: Transaction, task: str, epoch: int) -> None:
+def close_stale(tx: Transaction, task: str, epoch: int, *, fault: bool = True) -> None:
     """End the leases of an attempt that was given up, at their last accepted heartbeat.
 
     The decision is logged: what its worker says later changes nothing (T2), and a rebuild ends them at the same time.
+    With `fault`, the platform lost the worker: what came after the last checkpoint is work that has to be done again,
+    and becomes the phase `lost`, which has a price of its own (none, unless the price list says otherwise).
     """
     table = lease_closings
     mine = (leases.c.task == task) & (leases.c.epoch == epoch)
     if tx.all(sa.select(table.c.lease).where((table.c.task == task) & (table.c.epoch == epoch)).limit(1)):
         return
-    ends = {"": 0}
+    ends: dict[str, tuple[int, int | None]] = {"": (0, None)}
     for row in tx.all(sa.select(leases).where(mine)):
         held = _held(row)
-        ends[row.lease] = held.elapsed_ns
+        lost_ns = row.saved_ns if fault and row.close_ns is None else None
+        ends[row.lease] = (held.elapsed_ns, lost_ns)
         this = (leases.c.project == row.project) & (leases.c.lease == row.lease)
-        tx.run(leases.update().where(this).values(close_ns=held.elapsed_ns))
+        tx.run(leases.update().where(this).values(close_ns=held.elapsed_ns, lost_ns=lost_ns, touched_ns=tx.now_ns))
     base = {"task": task, "epoch": epoch, "decided_ns": tx.now_ns}
-    tx.conn.execute(table.insert(), [{**base, "lease": lease, "elapsed_ns": end} for lease, end in ends.items()])
+    tx.conn.execute(
+        table.insert(),
+        [{**base, "lease": lease, "elapsed_ns": end, "lost_ns": lost_ns} for lease, (end, lost_ns) in ends.items()],
+    )
 
 
 def elapsed_ns(row: sa.Row[Any]) -> int:
     """Return how long a lease counts: until its close, else its last heartbeat, and never into the next lease."""
-    held = _held(row).elapsed_ns
-    return int(held if row.cap_ns is None else min(held, row.cap_ns))
+    held = row.heartbeat_ns if row.close_ns is None else row.close_ns
+    return int(held if row.until_ns is None else min(held, row.until_ns - row.anchor_ns))
 
 
 def is_open(row: sa.Row[Any]) -> bool:
     """Say whether a lease may still grow."""
-    return row.close_ns is None and row.cap_ns is None
+    return row.close_ns is None and row.until_ns is None
+
+
+def segments(row: sa.Row[Any]) -> list[Segment]:
+    """Return the billable whole seconds of a stored lease, by phase."""
+    marks: list[tuple[str, int]] = [(name, begin) for name, begin in loads(row.phases)]
+    if row.lost_ns is not None:
+        marks = [(name, begin) for name, begin in marks if begin < row.lost_ns] + [("lost", row.lost_ns)]
+    return segments_of(row.anchor_ns, elapsed_ns(row), marks)
 
 
 def refusals(tx: Transaction, project: str) -> list[Refusal]:
@@ -155,7 +174,8 @@ def _chunks(ids: set[str]) -> list[list[str]]:
 
 
 def _held(row: sa.Row[Any]) -> fold.Held:
-    return fold.Held(row.heartbeat_ns, row.close_ns, tuple((name, begin) for name, begin in loads(row.phases)))
+    phases = tuple((name, begin) for name, begin in loads(row.phases))
+    return fold.Held(row.heartbeat_ns, row.close_ns, phases, row.saved_ns)
 
 
 def _refuse(tx: Transaction, project: str, event_id: str, reason: str, body: str) -> None:
@@ -182,11 +202,12 @@ def _apply(tx: Transaction, project: str, events: list[LeaseEvent], stored: dict
             continue
         before = _held(row)
         after = before.joined(held[lease])
-        if (after.close_ns, after.phases) == (before.close_ns, before.phases):
-            beats.append({"of_project": project, "of_lease": lease, "beat_ns": after.heartbeat_ns})
+        this = {"of_project": project, "of_lease": lease}
+        if replace(after, heartbeat_ns=before.heartbeat_ns) == before:
+            if after.heartbeat_ns > before.heartbeat_ns:
+                beats.append({**this, "beat_ns": after.heartbeat_ns, "now_ns": tx.now_ns})
         else:
-            columns = {"heartbeat_ns": after.heartbeat_ns, "close_ns": after.close_ns, "phases": dumps(after.phases)}
-            changed.append({"of_project": project, "of_lease": lease, **columns})
+            changed.append({**this, **asdict(after), "phases": dumps(after.phases), "touched_ns": tx.now_ns})
     if beats:
         tx.conn.execute(_BEAT, beats)
     if changed:
@@ -200,38 +221,52 @@ def _create(tx: Transaction, project: str, events: list[LeaseEvent], held: dict[
     closings = _closings(tx, {event.task for event in events})
     rows: list[dict[str, Any]] = []
     for event in events:
-        said = held[event.lease]
+        said, lost_ns = held[event.lease], None
         attempt = closings.get((event.task, event.epoch))
         if attempt is not None:
-            said = said.closed(attempt.get(event.lease, 0))
-        columns = {**asdict(said), "phases": dumps(said.phases)}
-        rows.append({"project": project, **fold.header(event), **columns, "cap_ns": None})
+            end_ns, lost_ns = attempt.get(event.lease, (0, None))
+            said = said.closed(end_ns)
+        columns = {**asdict(said), "phases": dumps(said.phases), "lost_ns": lost_ns, "touched_ns": tx.now_ns}
+        rows.append({"project": project, **fold.header(event), **columns, "until_ns": None})
     tx.conn.execute(leases.insert(), rows)
     for event in events:
         _fence(tx, project, event)
 
 
-def _closings(tx: Transaction, tasks: set[str]) -> dict[tuple[str, int], dict[str, int]]:
-    found: dict[tuple[str, int], dict[str, int]] = {}
+def _closings(tx: Transaction, tasks: set[str]) -> dict[tuple[str, int], dict[str, tuple[int, int | None]]]:
+    found: dict[tuple[str, int], dict[str, tuple[int, int | None]]] = {}
     for part in _chunks(tasks):
         for row in tx.all(sa.select(lease_closings).where(lease_closings.c.task.in_(part))):
-            found.setdefault((row.task, row.epoch), {})[row.lease] = row.elapsed_ns
+            found.setdefault((row.task, row.epoch), {})[row.lease] = (row.elapsed_ns, row.lost_ns)
     return found
 
 
+_ANCHOR, _UNTIL = leases.c.anchor_ns, leases.c.until_ns
+_AT, _NAME = sa.bindparam("at_ns", type_=sa.BigInteger), sa.bindparam("name", type_=sa.Text)
+_OVERLAPS = (
+    (leases.c.device == sa.bindparam("on_device", type_=sa.Text))
+    & (leases.c.part < sa.bindparam("past", type_=sa.Integer))
+    & (leases.c.part + leases.c.share > sa.bindparam("first", type_=sa.Integer))
+)
+_NEXT = (
+    sa.select(sa.func.min(_ANCHOR))
+    .where(_OVERLAPS & (_ANCHOR >= _AT))
+    .where((_ANCHOR > _AT) | (leases.c.lease > _NAME))
+)
+_CAP = (
+    leases.update()
+    .where(_OVERLAPS & (_UNTIL.is_(None) | (_UNTIL > _AT)))
+    .where((_ANCHOR < _AT) | ((_ANCHOR == _AT) & (leases.c.lease < _NAME)))
+    .values(until_ns=_AT, touched_ns=sa.bindparam("now_ns", type_=sa.BigInteger))
+)
+_CAP_THIS = leases.update().where(_THIS).values(until_ns=sa.bindparam("next_ns", type_=sa.BigInteger))
+
+
 def _fence(tx: Transaction, project: str, event: LeaseEvent) -> None:
-    """Cap a new lease at the start of the next one on its device, and the one before it at its own start."""
-    on_device = leases.c.device == event.device.uuid
-    anchor, lease = leases.c.anchor_ns, leases.c.lease
-    same = anchor == event.anchor_ns
-    later = on_device & ((anchor > event.anchor_ns) | (same & (lease > event.lease)))
-    earlier = on_device & ((anchor < event.anchor_ns) | (same & (lease < event.lease)))
-    columns = sa.select(leases.c.project, lease, anchor)
-    after = tx.one(columns.where(later).order_by(anchor, lease).limit(1))
-    if after is not None:
-        this = (leases.c.project == project) & (lease == event.lease)
-        tx.run(leases.update().where(this).values(cap_ns=after.anchor_ns - event.anchor_ns))
-    before = tx.one(columns.where(earlier).order_by(anchor.desc(), lease.desc()).limit(1))
-    if before is not None:
-        this = (leases.c.project == before.project) & (lease == before.lease)
-        tx.run(leases.update().where(this).values(cap_ns=event.anchor_ns - before.anchor_ns))
+    """Cap a new lease where the next one on its part of the device begins, and those before it where it begins."""
+    place = {"on_device": event.device.uuid, "first": event.part, "past": event.part + event.share}
+    here = {**place, "at_ns": event.anchor_ns, "name": event.lease}
+    next_ns = tx.conn.execute(_NEXT, here).scalar()
+    if next_ns is not None:
+        tx.run(_CAP_THIS, {"of_project": project, "of_lease": event.lease, "next_ns": next_ns})
+    tx.run(_CAP, {**here, "now_ns": tx.now_ns})

@@ -26,6 +26,7 @@ lease_closings = Table(
     Column("epoch", Integer, primary_key=True),
     Column("lease", Text, primary_key=True),  # "": every lease of the attempt that was unknown by then
     Column("elapsed_ns", BigInteger, nullable=False),
+    Column("lost_ns", BigInteger),  # what came after it was lost by a fault of the platform
     Column("decided_ns", BigInteger, nullable=False),
 )
 
@@ -53,12 +54,21 @@ leases = Table(
     Column("sku", Text, nullable=False),
     Column("virtual", Boolean, nullable=False),
     Column("share", Integer, nullable=False),
+    Column("part", Integer, nullable=False),
+    Column("rate", Text, nullable=False),
+    Column("tags", Text, nullable=False),
     Column("anchor_ns", BigInteger, nullable=False),
     Column("heartbeat_ns", BigInteger, nullable=False),
     Column("close_ns", BigInteger),
-    Column("cap_ns", BigInteger),
+    Column("until_ns", BigInteger),  # where the next lease of the device (or of one of its parts) begins
+    Column("saved_ns", BigInteger, nullable=False),
+    Column("lost_ns", BigInteger),
     Column("phases", Text, nullable=False),
+    Column("touched_ns", BigInteger, nullable=False),  # when it changed last; what was closed before looks again
     Index("leases_by_run", "project", "run_id"),
     Index("leases_by_task", "task", "epoch"),
     Index("leases_by_device", "device", "anchor_ns", "lease"),
+    Index("leases_by_end_on_device", "device", "until_ns"),
+    Index("leases_by_time", "project", "anchor_ns"),
+    Index("leases_by_change", "touched_ns"),
 )

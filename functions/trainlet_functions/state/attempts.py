@@ -277,7 +277,7 @@ def lost(tx: Transaction, key: str, epoch: int, reason: str) -> None:
         return
     attempt = tx.conn.execute(_ATTEMPT, {"this_key": key, "this_epoch": epoch}).one()
     ref = AttemptRef(task, attempt)
-    metering.close_stale(tx, key, epoch)
+    metering.close_stale(tx, key, epoch, fault=task.stop_code is None)
     _silence(tx, task.project, attempt.worker)
     progressed = any(note["epoch"] == epoch for note in loads(task.checkpoints))
     losses = 1 if progressed else task.losses + 1

@@ -24,7 +24,9 @@ from trainlet.core.clocks import Clock, SystemClock
 from trainlet.core.errors import PlatformError, UserError
 from trainlet.core.settings import Limits
 from trainlet.core.specs import FunctionSpec
-from trainlet_functions.billing import prices as price_lists
+from trainlet_functions.billing import pricefiles
+from trainlet_functions.billing.book import Book
+from trainlet_functions.billing.prices import PriceList
 
 _ADVISORY_LOCK = 0x7472_6169_6E  # "train"
 _POLL_S = 0.5  # how late another replica's change may be noticed
@@ -49,8 +51,13 @@ class Transaction:
     now_ns: int
     limits: Limits = field(default_factory=Limits)
     capacity: Capacity = field(default_factory=Capacity)
-    prices: price_lists.PriceList = field(default_factory=price_lists.load)
+    book: Book = field(default_factory=lambda: Book(pricefiles.load()))
     specs: dict[tuple[str, str, str], FunctionSpec] = field(default_factory=dict)  # versions never change
+
+    @property
+    def prices(self) -> PriceList:
+        """Return the price versions that apply; ask once per task, it is a query."""
+        return self.book.current(self.conn)
 
     def one(self, statement: Any) -> sa.Row[Any] | None:
         """Return the only row, or None."""
@@ -84,12 +91,12 @@ class Database:
         *,
         limits: Limits | None = None,
         capacity: Capacity | None = None,
-        prices: price_lists.PriceList | None = None,
+        prices: PriceList | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self.limits = limits or Limits()
         self.capacity = capacity or Capacity()
-        self.prices = prices or price_lists.load()
+        self.book = Book(prices or pricefiles.load())
         self.sqlite = url.startswith("sqlite")
         self.engine = _sqlite_engine(url) if self.sqlite else sa.create_engine(url, pool_size=20, max_overflow=100)
         self._writer = threading.Lock()
@@ -158,7 +165,7 @@ class Database:
         return int(getattr(conn.connection.dbapi_connection, "total_changes", 0))
 
     def _transaction(self, conn: Connection) -> Transaction:
-        return Transaction(conn, self.clock.wall_ns(), self.limits, self.capacity, self.prices, self._specs)
+        return Transaction(conn, self.clock.wall_ns(), self.limits, self.capacity, self.book, self._specs)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

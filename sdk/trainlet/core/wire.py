@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from trainlet.core.models import Reply, Request, Value
 from trainlet.core.specs import FunctionSpec, Key, Name, Sha256
@@ -25,7 +25,22 @@ TERMINAL: frozenset[str] = frozenset({"succeeded", "failed", "canceled"})
 
 Project = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
 """A tenant: also a part of its namespace's name."""
-Labels = Annotated[dict[str, str], Field(max_length=64)]
+Rate = Literal["standard", "spot", "committed"]
+TagKey = Annotated[str, StringConstraints(pattern=r"^[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,127}$")]
+TagValue = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
+
+
+def _no_reserved(labels: dict[str, str]) -> dict[str, str]:
+    for name in labels:
+        if name.startswith("trainlet:"):
+            raise ValueError(
+                f"{name!r}: `trainlet:` marks the tags that trainlet itself puts on a bill; choose another name"
+            )
+    return labels
+
+
+Labels = Annotated[dict[TagKey, TagValue], Field(max_length=64), AfterValidator(_no_reserved)]
+"""Tags of a run or step: names of 1 to 128 and values of up to 256 printable characters; they appear on its bill."""
 
 
 class Problem(Reply):
@@ -323,7 +338,9 @@ class LeaseEvent(Request):
 
     `id` is `<lease>:<seq>`. `elapsed_ns` is the time held so far by CLOCK_BOOTTIME; `anchor_ns` the wall time of the
     claim, told by the API. `phases` are marks `(phase, elapsed_ns at its start)`, cumulative. The fold takes the
-    greatest heartbeat and the smallest close (`trainlet_functions.metering`).
+    greatest heartbeat and the smallest close (`trainlet_functions.metering`). A time-sliced device is leased in parts of
+    5040: this lease has `share` of them, the first is `part`. `saved_ns` is when the last checkpoint was committed: what
+    came after it is lost when the worker is.
     """
 
     id: str
@@ -336,9 +353,19 @@ class LeaseEvent(Request):
     function: Name
     device: Device
     share: int = Field(default=5040, ge=1, le=5040)
+    part: int = Field(default=0, ge=0, lt=5040)
+    rate: Rate = "standard"
+    tags: Labels = {}
     anchor_ns: int
     elapsed_ns: int = Field(ge=0)
+    saved_ns: int = Field(default=0, ge=0)
     phases: tuple[tuple[str, int], ...] = (("run", 0),)
+
+    @model_validator(mode="after")
+    def _inside_the_device(self) -> LeaseEvent:
+        if self.part + self.share > 5040:
+            raise ValueError(f"parts {self.part} to {self.part + self.share} are more than a device's 5040")
+        return self
 
 
 class HeartbeatRequest(Request):
@@ -431,6 +458,26 @@ class UsageReport(Reply):
     price_version: str = ""
     virtual: bool = False
     unpriced_skus: list[str] = []
+
+
+class PriceFile(Request):
+    """`POST /v1/prices:diff` and `:apply`: a price list as YAML, exactly as a person keeps it."""
+
+    text: str = Field(max_length=1_000_000)
+    name: str = Field(default="the price list", max_length=1000)
+    retroactive: bool = False
+
+
+class PriceChange(Reply):
+    """A version that is new, and what it changes against the one before it."""
+
+    version: str
+    effective_from: str
+    changes: list[str]
+
+
+class PriceChanges(Reply):
+    versions: list[PriceChange]
 
 
 TaskView.model_rebuild()

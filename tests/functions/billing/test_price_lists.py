@@ -9,7 +9,7 @@ import pytest
 
 from trainlet.core.errors import UserError
 from trainlet.core.gpus import CATALOGUE
-from trainlet_functions.billing import prices
+from trainlet_functions.billing import pricefiles, prices
 
 HEAD = "version: v1\ncurrency: USD\neffective_from: 2026-01-01T00:00:00Z\n"
 
@@ -17,12 +17,12 @@ HEAD = "version: v1\ncurrency: USD\neffective_from: 2026-01-01T00:00:00Z\n"
 def read(tmp_path: Path, text: str) -> prices.PriceList:
     path = tmp_path / "prices.yaml"
     path.write_text(text)
-    return prices.load(tmp_path)
+    return pricefiles.load(tmp_path)
 
 
 def test_the_packaged_list_prices_every_sku_of_the_catalogue_and_no_other() -> None:
     known = {sku for model in CATALOGUE for sku in (model.sku, *(f"{model.sku}/{part}" for part in model.slices))}
-    assert set(prices.load().versions[0].per_gpu_hour) == known
+    assert set(pricefiles.load().versions[0].per_gpu_hour) == known
 
 
 def test_an_hour_price_becomes_whole_nano_units_per_second(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_price_per_second_is_kept_exactly_and_shown_per_hour(tmp_path: Path) -
 
 def test_the_home_list_wins_over_the_packaged_one(tmp_path: Path) -> None:
     assert read(tmp_path, HEAD + 'per_gpu_hour: {L4: "1.00"}').versions[0].version == "v1"
-    assert prices.load(tmp_path / "elsewhere").versions[0].version != "v1"
+    assert pricefiles.load(tmp_path / "elsewhere").versions[0].version != "v1"
 
 
 def test_versions_are_ordered_by_their_start(tmp_path: Path) -> None:
@@ -58,9 +58,9 @@ def test_versions_are_ordered_by_their_start(tmp_path: Path) -> None:
     [
         ('per_gpu_hour: {L4: "-1"}', "per_gpu_hour.L4"),
         ("per_gpu_hour: {L4: 0.79}", "quoted string"),
-        ('per_gpu_hour: {L4: "cheap"}', "not an amount"),
+        ('per_gpu_hour: {L4: "cheap"}', "not a number"),
         ('per_gpu_hour: {L4: "nan"}', "per_gpu_hour.L4"),
-        ("per_gpu_hour: {L4: [1]}", "not an amount"),
+        ("per_gpu_hour: {L4: [1]}", "not a number"),
         ('per_gpu_hour:\n  L4: "1"\n  L4: "2"', "line 6"),
         ('per_gpu_hour: {A100: "1"}', "'A100-80GB'"),
         ('per_gpu_hour: {L4: "1"}\ndiscount: 5', "discount"),

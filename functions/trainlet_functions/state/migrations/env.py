@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
+from trainlet_functions.billing import tables as _billing_tables  # noqa: F401 - its tables join the metadata
 from trainlet_functions.metering import tables as _metering_tables  # noqa: F401 - its tables join the metadata
 from trainlet_functions.state.schema import metadata
 
