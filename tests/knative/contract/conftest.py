@@ -1,0 +1,92 @@
+"""The contract with Knative, on two targets: the imitation, and a real cluster where TRAINLET_TEST_KUBECONFIG names one."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from imitation.clusters import ImitationCluster
+
+from trainlet.client.http import Client
+from trainlet.core import wire
+from trainlet.core.settings import Settings
+from trainlet.sessions import Session
+
+CODE = Path(__file__).parent / "code"
+
+
+class Training:
+    """What a person does with a training API on a cluster."""
+
+    def __init__(self, cluster: ImitationCluster, home: Path) -> None:
+        self.cluster = cluster
+        self.settings = Settings(home=home, api=cluster.url, token=cluster.token)
+        self.client = Client(cluster.url, cluster.token)
+        self.steps = _module()
+
+    def deploy(self, name: str = "held") -> None:
+        """Register a step and wait until the cluster knows it."""
+        Session(self.settings).register({name: getattr(self.steps, name.replace("-", "_"))})
+        self.eventually(lambda: (self.client.get_function(name).deployment or wire.Deployment(ready=False)).ready)
+
+    def start(self, seconds: float, name: str = "held", **more: Any) -> str:
+        """Start a task; returns its key."""
+        return self.client.invoke(name, wire.Invoke(args={"seconds": seconds, **more})).key
+
+    def state(self, key: str) -> str:
+        return self.client.get_task(key).state
+
+    def wait(self, key: str, state: str = "succeeded", timeout_s: float = 60.0) -> wire.TaskView:
+        """Wait until a task is in a state; fail when it can never be."""
+
+        def there() -> wire.TaskView | None:
+            view = self.client.get_task(key)
+            over = view.state in wire.TERMINAL and view.state != state
+            assert not over, f"{key} is {view.state}: {view.reason} {view.error}"
+            return view if view.state == state else None
+
+        found: wire.TaskView = self.eventually(there, timeout_s, what=f"{key} {state}")
+        return found
+
+    def result(self, key: str, timeout_s: float = 60.0) -> Any:
+        """Wait for the result of a task."""
+        return self.wait(key, timeout_s=timeout_s).output
+
+    def pod_of(self, key: str) -> str:
+        """Return the pod that a task runs on."""
+        return self.wait(key, "running").attempts[-1].worker.partition(".")[2]
+
+    def eventually(self, look: Callable[[], Any], timeout_s: float = 60.0, what: str = "it") -> Any:
+        """Look again until there is something."""
+        deadline = time.monotonic() + timeout_s
+        while not (found := look()):
+            assert time.monotonic() < deadline, f"{what} did not happen within {timeout_s:g} s"
+            time.sleep(0.05)
+        return found
+
+
+def _module() -> Any:
+    sys.path.insert(0, str(CODE))
+    try:
+        return importlib.import_module("held")
+    finally:
+        sys.path.remove(str(CODE))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ImitationCluster]:
+    """A cluster of this test's own."""
+    found = ImitationCluster(tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def training(cluster: ImitationCluster, tmp_path: Path) -> Training:
+    """A person's way to the training API of the cluster."""
+    return Training(cluster, tmp_path / "person")

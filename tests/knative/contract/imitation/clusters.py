@@ -1,0 +1,177 @@
+"""A whole cluster of the imitation, with a real training API beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from imitation.eventing import Broker
+from imitation.kubernetes_api import KubernetesApi
+from imitation.pods import Pod
+from imitation.serving import Serving
+
+TOKEN = "tl_bootstrap-of-the-contract-tests"
+NAMESPACE = "trainlet-default"
+FLOOR = "autoscaling.knative.dev/min-scale"
+_REVISIONS = f"/apis/serving.knative.dev/v1/namespaces/{NAMESPACE}/revisions"
+_SERVICES = f"/apis/serving.knative.dev/v1/namespaces/{NAMESPACE}/services"
+
+
+class ImitationCluster:
+    """A cluster on loopback."""
+
+    name = "imitation"
+
+    def __init__(self, folder: Path, *, speed: float = 10.0, warm_s: int = 60, database_url: str | None = None) -> None:
+        self.speed = speed
+        self.folder = folder
+        self.token = TOKEN
+        self.kubernetes = KubernetesApi()
+        self.serving = Serving(self.kubernetes, folder / "pods", speed)
+        self.broker = Broker(self.kubernetes, self.serving, speed)
+        self._port = _free_port()
+        self.url = f"http://127.0.0.1:{self._port}"
+        (folder / "kubeconfig").write_text(self.kubernetes.kubeconfig())
+        settings = {
+            "image": "worker:0",
+            "api_url": self.url,
+            "store_url": str(folder / "store"),
+            "dead_letter_url": f"{self.url}/v1/dead-letters",
+            "broker_ingress": self.broker.url,
+            "warm_s": warm_s,
+            "drain_s": 3600,
+            "virtual_gpus": True,
+        }
+        (folder / "cluster.yaml").write_text(yaml.safe_dump(settings))
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("TRAINLET_")},
+            "KUBECONFIG": str(folder / "kubeconfig"),
+            "TRAINLET_BOOTSTRAP_TOKEN": TOKEN,
+            "TRAINLET_DATABASE_URL": database_url or f"sqlite:///{folder / 'state.db'}",
+            "TRAINLET_LEASE_S": "4",
+            "TRAINLET_HEARTBEAT_S": "0.2",
+            "TRAINLET_ANNOUNCE_S": "2",
+        }
+        self._api: subprocess.Popen[bytes] | None = None
+        self.start_api()
+
+    # -- the training API
+
+    def start_api(self) -> None:
+        """Start the training API, or start it again."""
+        command = [sys.executable, "-m", "trainlet_functions.api", "--cluster", str(self.folder / "cluster.yaml")]
+        command += ["--port", str(self._port), "--home", str(self.folder / "api")]
+        with (self.folder / "api.log").open("ab") as log:
+            self._api = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
+        deadline = time.monotonic() + 60
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(f"{self.url}/readyz", timeout=2.0, trust_env=False).status_code == 200:
+                    return
+            assert self._api.poll() is None, (self.folder / "api.log").read_text()[-3000:]
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def kill_api(self) -> None:
+        """SIGKILL the training API."""
+        assert self._api is not None
+        self._api.kill()
+        self._api.wait()
+
+    # -- what a person with kubectl does
+
+    def pods(self, function: str) -> list[str]:
+        """Return the names of a function's pods."""
+        return [pod.name for pod in self.serving.pods(function)]
+
+    def kill_pod(self, name: str) -> None:
+        """SIGKILL everything in a pod; its container starts again."""
+        self._pod(name).kill()
+
+    def lose_pod(self, name: str) -> None:
+        """Lose the node of a pod."""
+        self._pod(name).lose()
+
+    def delete_pod(self, name: str) -> None:
+        """Delete a pod, as a drain of its node does."""
+        self._pod(name).delete()
+
+    def stop_processes(self, name: str) -> None:
+        """SIGSTOP the worker of a pod."""
+        os.kill(self._pod(name)._process.pid, signal.SIGSTOP)
+
+    def redeploy(self, function: str) -> None:
+        """Change the template of a Service: Knative makes a new Revision."""
+        annotations = {"example.com/changed": str(time.monotonic_ns())}
+        patch = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
+        path = f"{_SERVICES}/{function}"
+        with self.kubernetes.lock:
+            self.kubernetes._patch(path, patch)
+            self.kubernetes.objects[path]["metadata"]["generation"] += 1
+
+    def revisions(self, function: str) -> list[str]:
+        """Return the names of a function's revisions, the oldest first."""
+        return sorted(
+            one["metadata"]["name"]
+            for one in self.kubernetes.under(_REVISIONS).values()
+            if one["metadata"]["labels"]["serving.knative.dev/service"] == function
+        )
+
+    def floor(self, function: str) -> int:
+        """Return the floor of the newest Revision."""
+        found = self.kubernetes.get(f"{_REVISIONS}/{self.revisions(function)[-1]}")
+        assert found is not None
+        return int(found["metadata"].get("annotations", {}).get(FLOOR, 0))
+
+    def pinned(self, name: str) -> bool:
+        """Say whether a pod is expensive to delete."""
+        return self._pod(name).deletion_cost > 0
+
+    def post_event(self, headers: dict[str, str], body: bytes) -> None:
+        """Send an event to the broker."""
+        httpx.post(f"{self.broker.url}/{NAMESPACE}/default", headers=headers, content=body).raise_for_status()
+
+    def holds(self, name: str) -> list[str]:
+        """Return the paths of the holds that a pod's queue-proxy has seen; None where nobody can look."""
+        return list(self._pod(name).proxy.holds)
+
+    def seconds(self, cluster_s: float) -> float:
+        """Return how long something takes here that takes `cluster_s` on a cluster."""
+        return cluster_s / self.speed
+
+    def log(self, name: str) -> str:
+        """Return what a pod has printed."""
+        return (self.folder / "pods" / name / "log").read_text()
+
+    def close(self) -> None:
+        """End everything."""
+        self.serving.close()
+        if self._api is not None:
+            self._api.kill()
+            self._api.wait()
+        self.broker.close()
+        self.kubernetes.close()
+
+    def _pod(self, name: str) -> Pod:
+        function = next(path for path in self.serving._revisions if name.startswith(path.rpartition("/")[2] + "-"))
+        return next(pod for pod in self.serving.pods(function.rpartition("/")[2]) if pod.name == name)
+
+    def object(self, path: str) -> dict[str, Any] | None:
+        """Return an object of the Kubernetes API."""
+        return self.kubernetes.get(path)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,93 @@
+"""A stand-in for a broker with its Triggers: exact filters, delivery with retries and backoff, dead letters.
+
+It acknowledges when it has the event, as a broker on Kafka does, and delivers at least once after that.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx
+
+from imitation.kubernetes_api import KubernetesApi
+from imitation.serving import Serving
+
+_RETRIED = frozenset({404, 408, 409, 429, *range(500, 600)})
+
+
+class Broker:
+    """Every namespace's broker, at `/<namespace>/<broker>`."""
+
+    def __init__(self, api: KubernetesApi, serving: Serving, speed: float) -> None:
+        self._api = api
+        self._serving = serving
+        self._speed = speed
+        self.delivered: list[tuple[str, int]] = []
+        self.dead: list[str] = []
+        self.duplicate = False  # deliver everything twice
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _accept(self, namespace: str, headers: dict[str, str], body: bytes) -> None:
+        attributes = {name[3:]: value for name, value in headers.items() if name.startswith("ce-")}
+        triggers = self._api.under(f"/apis/eventing.knative.dev/v1/namespaces/{namespace}/triggers")
+        for trigger in triggers.values():
+            filters = [one["exact"] for one in trigger["spec"]["filters"]]
+            if all(attributes.get(name) == value for exact in filters for name, value in exact.items()):
+                for _ in range(2 if self.duplicate else 1):
+                    arguments = (namespace, trigger, headers, body)
+                    threading.Thread(target=self._deliver, args=arguments, daemon=True).start()
+
+    def _deliver(self, namespace: str, trigger: dict[str, Any], headers: dict[str, str], body: bytes) -> None:
+        delivery, function = trigger["spec"]["delivery"], trigger["spec"]["subscriber"]["ref"]["name"]
+        timeout_s, backoff_s = _seconds(delivery["timeout"]), _seconds(delivery["backoffDelay"]) / self._speed
+        status = 0
+        for number in range(delivery["retry"] + 1):
+            status = self._serving.request(namespace, function, headers, body, timeout_s)
+            self.delivered.append((headers["ce-id"], status))
+            if status not in _RETRIED:
+                break
+            time.sleep(backoff_s * (number + 1))
+        if status >= 300:
+            self.dead.append(headers["ce-id"])
+            told = {**headers, "ce-knativeerrorcode": str(status), "ce-knativeerrordest": function}
+            httpx.post(delivery["deadLetterSink"]["uri"], content=body, headers=told, timeout=5.0)
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        broker = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                headers = {
+                    name.lower(): value
+                    for name, value in self.headers.items()
+                    if name.lower().startswith("ce-") or name.lower() == "content-type"
+                }
+                broker._accept(self.path.split("/")[1], headers, body)
+                self.send_response(202)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Say nothing."""
+
+        return Handler
+
+
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"PT(\d+(?:\.\d+)?)S", text)
+    assert match is not None, text
+    return float(match[1])
