@@ -63,9 +63,7 @@ def apply(kubernetes: Kubernetes, made: Sequence[Object]) -> Iterator[tuple[str,
     for one in made:
         before = kubernetes.get(path_of(one))
         after = kubernetes.apply(one, FIELD_MANAGER)
-        done = "created" if before is None else "changed"
-        if before is not None and before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]:
-            done = "unchanged"
+        done = "created" if before is None else "unchanged" if _content(before) == _content(after) else "changed"
         metadata = one["metadata"]
         where = f" in {metadata['namespace']}" if "namespace" in metadata else ""
         yield done, f"{one['kind']} {metadata['name']}{where}"
@@ -89,3 +87,9 @@ def missing_secret(kubernetes: Kubernetes, overlay: str) -> str:
             else " --from-literal=database-url=postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"
         )
     )
+
+
+def _content(found: Object) -> Object:
+    """Return an object without what Kubernetes notes about its writers: some kinds get a new time for the same fields."""
+    noted = ("managedFields", "resourceVersion", "generation")
+    return {**found, "metadata": {key: one for key, one in found["metadata"].items() if key not in noted}}
