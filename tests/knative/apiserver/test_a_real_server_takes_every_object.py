@@ -66,17 +66,19 @@ def test_the_pod_is_one_that_kubernetes_would_run_under_its_strictest_policy(
     name = f"strict-{project}"
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     server.admin.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "worker"}, "spec": pods.pod(cluster, project, spec)}
-    made = server.admin.create(f"/api/v1/namespaces/{name}/pods", body)
+    body = {"apiVersion": "v1", "kind": "Pod", "spec": pods.pod(cluster, project, spec)}
+    made = server.admin.apply({**body, "metadata": {"name": "worker", "namespace": name}})
     assert made["spec"]["containers"][0]["image"] == cluster.image
 
 
-def test_a_job_sinks_job_is_one_that_kubernetes_takes(server: Any, cluster: Cluster, spec: FunctionSpec) -> None:
+def test_a_job_sinks_job_is_one_that_kubernetes_takes(
+    server: Any, cluster: Cluster, spec: FunctionSpec, project: str
+) -> None:
     job = spec.model_copy(update={"backend": "job", "timeout_s": 60.0})
     (sink,) = (one for one in all_objects(cluster, "default", job) if one["kind"] == "JobSink")
     body = {"apiVersion": "batch/v1", "kind": "Job", **sink["spec"]["job"]}
-    body["metadata"] = {**body["metadata"], "generateName": "job-"}
-    made = server.admin.create("/apis/batch/v1/namespaces/default/jobs", body)
+    body["metadata"] = {**body["metadata"], "name": f"job-{project}", "namespace": "default"}
+    made = server.admin.apply(body)
     assert made["spec"]["template"]["spec"]["restartPolicy"] == "Never"
 
 
