@@ -78,9 +78,10 @@ def install(
     kubernetes = Kubernetes()
     for done, what in installs.apply(kubernetes, made):
         click.echo(f"{done} {what}")
-    lacks = installs.missing_secret(kubernetes, overlay)
+    lacks = installs.missing_keys(kubernetes)
     if lacks:
-        click.echo(lacks, err=True)
+        click.echo(f"The API does not start yet: its Secret lacks {', '.join(lacks)}. Make it:", err=True)
+        click.echo(installs.secret_command(lacks), err=True)
     return 3 if lacks else 0
 
 
