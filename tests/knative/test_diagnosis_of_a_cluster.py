@@ -202,6 +202,11 @@ def test_a_cluster_without_gpus_is_right_when_it_says_so(look: Callable[..., dic
     assert {one.state for one in found.values()} == {"ok"}
 
 
+def test_settings_that_ask_for_oidc_where_it_is_off_are_found(look: Callable[..., dict[str, Finding]]) -> None:
+    found = look(good(), oidc=True)
+    assert found["OIDC"].state == "bad" and '"authentication-oidc":"enabled"' in found["OIDC"].fix
+
+
 def test_who_may_not_look_is_told_so_at_each_check(
     look: Callable[..., dict[str, Finding]], kubernetes_api: Any
 ) -> None:

@@ -71,6 +71,9 @@ def oidc(kubernetes: Kubernetes, cluster: Cluster) -> Iterator[Finding]:
     namespace, key = cluster.eventing_namespace, "authentication-oidc"
     enabled = config(kubernetes, namespace, "config-features").get(key, "disabled").lower() == "enabled"
     saw = f"{'enabled' if enabled else 'disabled'} in Eventing, oidc: {str(cluster.oidc).lower()} in cluster.yaml"
-    why = "only where both are on does a JobSink refuse events of others; signatures are checked in any case"
-    fix = "write oidc: true in cluster.yaml" if enabled else patch(namespace, "config-features", key, "enabled")
-    yield judged("OIDC", enabled == cluster.oidc, saw, why, fix, "warn")
+    if enabled and not cluster.oidc:
+        why = "the settings have to say so too, or a JobSink takes events of others; signatures are checked in any case"
+        yield Finding("OIDC", "warn", saw, why, "write oidc: true in cluster.yaml")
+        return
+    why = "Eventing refuses an EventPolicy while its feature is off, and the step with it"
+    yield judged("OIDC", enabled == cluster.oidc, saw, why, patch(namespace, "config-features", key, "enabled"))
