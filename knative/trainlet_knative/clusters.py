@@ -66,6 +66,7 @@ class Cluster(Value):
     oidc: bool = False
     ingress_namespace: Label = "kourier-system"
     serving_namespace: Label = "knative-serving"
+    eventing_namespace: Label = "knative-eventing"
     node_cidrs: tuple[str, ...] = ()
     store_secret: Label | None = None
     service_account_annotations: dict[str, str] = {}

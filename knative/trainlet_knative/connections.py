@@ -22,6 +22,7 @@ PLURALS = {
     "ConfigMap": "configmaps",
     "Deployment": "deployments",
     "EventPolicy": "eventpolicies",
+    "Job": "jobs",
     "JobSink": "jobsinks",
     "Namespace": "namespaces",
     "NetworkPolicy": "networkpolicies",

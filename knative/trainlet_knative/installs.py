@@ -20,7 +20,8 @@ FIELD_MANAGER = "trainlet-install"
 OVERLAYS = tuple(sorted(path.name for path in (FOLDER / "overlays").iterdir() if path.is_dir()))
 NAMESPACE, SECRET = "trainlet", "trainlet-api"
 _IMAGE, _BROKER = "trainlet-api", "default"
-_SECRET_KEYS = {"signing.key", "database-url", "bootstrap-token"}
+_DATABASE = "database-url"
+_SECRET_KEYS = {"signing.key", _DATABASE, "bootstrap-token"}
 
 
 def example_settings() -> str:
@@ -63,29 +64,33 @@ def apply(kubernetes: Kubernetes, made: Sequence[Object]) -> Iterator[tuple[str,
     for one in made:
         before = kubernetes.get(path_of(one))
         after = kubernetes.apply(one, FIELD_MANAGER)
-        done = "created" if before is None else "changed"
-        if before is not None and before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]:
-            done = "unchanged"
+        done = "created" if before is None else "unchanged" if _content(before) == _content(after) else "changed"
         metadata = one["metadata"]
         where = f" in {metadata['namespace']}" if "namespace" in metadata else ""
         yield done, f"{one['kind']} {metadata['name']}{where}"
 
 
-def missing_secret(kubernetes: Kubernetes, overlay: str) -> str:
-    """Return how to make what the API's Secret lacks, or nothing. Its contents are looked at by name only."""
-    found = kubernetes.get(f"{path('v1', NAMESPACE, 'secrets')}/{SECRET}")
-    needed = _SECRET_KEYS - ({"database-url"} if overlay == "trial" else set())
-    lacks = sorted(needed - set((found or {}).get("data") or {}))
-    if not lacks:
-        return ""
+def missing_keys(kubernetes: Kubernetes) -> list[str]:
+    """Return which keys the API's Secret lacks of those that its Deployment wants; contents are not looked at."""
+    found = kubernetes.get(f"{path('v1', NAMESPACE, 'secrets')}/{SECRET}") or {}
+    deployment = kubernetes.get(f"{path('apps/v1', NAMESPACE, 'deployments')}/{SECRET}") or {}
+    pod = deployment.get("spec", {}).get("template", {}).get("spec", {})
+    variables = [one for container in pod.get("containers", []) for one in container.get("env", [])]
+    without_database = any(one["name"] == "TRAINLET_DATABASE_URL" and "value" in one for one in variables)
+    return sorted(_SECRET_KEYS - ({_DATABASE} if without_database else set()) - set(found.get("data") or {}))
+
+
+def secret_command(lacks: Sequence[str]) -> str:
+    """Return the command that makes the API's Secret."""
+    database = f" --from-literal={_DATABASE}=postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"
     return (
-        f"The Secret {SECRET} in {NAMESPACE} lacks {', '.join(lacks)}: the training API does not start without. Make it:\n"
-        "  head -c 32 /dev/urandom > signing.key\n"
-        f"  kubectl -n {NAMESPACE} create secret generic {SECRET} --from-file=signing.key "
-        "--from-literal=bootstrap-token=$(openssl rand -hex 24)"
-        + (
-            ""
-            if overlay == "trial"
-            else " --from-literal=database-url=postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"
-        )
+        f"head -c 32 /dev/urandom > signing.key && kubectl -n {NAMESPACE} create secret generic {SECRET} "
+        "--from-file=signing.key --from-literal=bootstrap-token=$(openssl rand -hex 24)"
+        + (database if _DATABASE in lacks else "")
     )
+
+
+def _content(found: Object) -> Object:
+    """Return an object without what Kubernetes notes about its writers: some kinds get a new time for the same fields."""
+    noted = ("managedFields", "resourceVersion", "generation")
+    return {**found, "metadata": {key: one for key, one in found["metadata"].items() if key not in noted}}

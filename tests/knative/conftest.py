@@ -174,9 +174,14 @@ class FakeKubernetes:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            wbufsize = -1  # head and body in one packet: nobody waits for an acknowledgement in between
 
             def do_GET(self) -> None:
                 self.serve(None)
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.serve(None)  # a review answers with what is kept at its path
 
             def do_PATCH(self) -> None:
                 self.serve(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))

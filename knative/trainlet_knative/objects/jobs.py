@@ -20,6 +20,8 @@ def job_sink(cluster: Cluster, project: str, spec: FunctionSpec) -> Object:
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": pods.drain_s(cluster, spec),
     }
+    (container,) = pod["containers"]
+    container["env"].append({"name": "K_EXECUTION_MODE", "value": "batch"})  # Eventing adds it where it is not there
     found = labels(project, spec.name)
     job: Object = {
         "backoffLimit": 0,

@@ -95,7 +95,8 @@ def _resources(cluster: Cluster, spec: FunctionSpec) -> Object:
         requests["cpu"] = f"{thousandths}m" if thousandths % 1000 else str(thousandths // 1000)
     if spec.resources.memory_bytes is not None:
         requests["memory"] = limits["memory"] = str(spec.resources.memory_bytes)
-    return {"limits": limits, "requests": requests}
+    # Knative writes no empty mapping back: one would look changed for ever.
+    return {name: found for name, found in (("limits", limits), ("requests", requests)) if found}
 
 
 def _secrets(spec: FunctionSpec) -> Object:

@@ -31,7 +31,7 @@ def network_policy(cluster: Cluster, project: str, spec: FunctionSpec) -> Object
         "spec": {
             "podSelector": {"matchLabels": labels(project, spec.name)},
             "policyTypes": ["Ingress"],
-            "ingress": rules,
+            **({"ingress": rules} if rules else {}),  # Kubernetes keeps no empty list: it would look changed for ever
         },
     }
 

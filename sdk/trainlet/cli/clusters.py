@@ -23,15 +23,24 @@ cluster_option = click.option(
 @click.argument("target", metavar="FILE[:NAME]")
 @cluster_option
 @click.option("--project", help="The project (default: TRAINLET_PROJECT).")
-def manifests(target: str, cluster_file: Path | None, project: str | None) -> None:
+@click.option(
+    "--signing-key",
+    type=click.Path(dir_okay=False, path_type=Path, exists=True),
+    help="The API's signing key, where the settings have no public_key; only its public half is printed.",
+)
+def manifests(target: str, cluster_file: Path | None, project: str | None, signing_key: Path | None) -> None:
     """Print the Kubernetes objects of a file's steps as YAML, as the training API would apply them."""
     from trainlet_knative import objects
 
     cluster = objects.Cluster.load(found_cluster(cluster_file))
+    if signing_key is not None:
+        from trainlet_functions.signatures import Signer
+
+        cluster = cluster.model_copy(update={"public_key": Signer.load(signing_key).public_key})
     if not cluster.public_key:
         raise UserError(
-            "The cluster's settings have no public_key, without which a worker trusts no event. Copy it from the training "
-            "API's signing key: docs/knative.md shows how."
+            "The cluster's settings have no public_key, without which a worker trusts no event. Pass the training API's "
+            "key: --signing-key signing.key"
         )
     project = project or Settings.from_environment().project
     made = [
@@ -78,9 +87,10 @@ def install(
     kubernetes = Kubernetes()
     for done, what in installs.apply(kubernetes, made):
         click.echo(f"{done} {what}")
-    lacks = installs.missing_secret(kubernetes, overlay)
+    lacks = installs.missing_keys(kubernetes)
     if lacks:
-        click.echo(lacks, err=True)
+        click.echo(f"The API does not start yet: its Secret lacks {', '.join(lacks)}. Make it:", err=True)
+        click.echo(installs.secret_command(lacks), err=True)
     return 3 if lacks else 0
 
 

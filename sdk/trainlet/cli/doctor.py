@@ -7,7 +7,7 @@ import importlib.util
 import secrets
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,7 +16,7 @@ import click
 
 from trainlet.cli import output
 from trainlet.core import wire
-from trainlet.core.errors import TrainletError
+from trainlet.core.errors import TrainletError, UserError
 from trainlet.core.settings import Settings
 
 LOW_DISK_BYTES = 2 * 1024**3
@@ -24,26 +24,67 @@ LOW_DISK_BYTES = 2 * 1024**3
 
 @dataclass(frozen=True)
 class Finding:
-    """One check: what was looked at, how it is, what was seen, what to do."""
+    """One check: what was looked at, how it is, what was seen, what to do, why it matters."""
 
     check: str
     state: Literal["ok", "warn", "bad"]
     saw: str
     fix: str = ""
+    why: str = ""
 
 
 @click.command()
+@click.option("--cluster", "of_cluster", is_flag=True, help="Check the cluster that kubectl talks to instead.")
+@click.option(
+    "--settings",
+    "cluster_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Its settings, for --cluster (default: cluster.yaml).",
+)
+@click.option("--project", "projects", multiple=True, help="A project to look at, for --cluster.")
 @output.json_option
-def doctor(as_json: bool) -> int:
-    """Check this machine and the platform, and say what to do."""
+def doctor(of_cluster: bool, cluster_file: Path | None, projects: tuple[str, ...], as_json: bool) -> int:
+    """Check this machine and the platform, or a cluster, and say what to do.
+
+    Exits with 3 when something is bad; what only deserves a look is a warning.
+    """
     settings = Settings.from_environment()
-    findings = [finding for check in (_python, _home, _disk, _platform) for finding in check(settings)]
-    bad = any(finding.state == "bad" for finding in findings)
+    if (cluster_file or projects) and not of_cluster:
+        raise UserError("--settings and --project are for a cluster. Write: trainlet doctor --cluster ...")
+    if of_cluster:
+        findings = _cluster(cluster_file, projects or (settings.project,))
+    else:
+        findings = [finding for check in (_python, _home, _disk, _platform) for finding in check(settings)]
     if as_json:
         output.print_json([asdict(finding) for finding in findings])
-        return 3 if bad else 0
-    output.table("", ["check", "state", "saw", "what to do"], [[f.check, f.state, f.saw, f.fix] for f in findings])
-    return 3 if bad else 0
+    elif of_cluster:
+        for finding in findings:
+            _show(finding)
+    else:
+        output.table("", ["check", "state", "saw", "what to do"], [[f.check, f.state, f.saw, f.fix] for f in findings])
+    return 3 if any(finding.state == "bad" for finding in findings) else 0
+
+
+def _cluster(cluster_file: Path | None, projects: Sequence[str]) -> list[Finding]:
+    from trainlet_knative import diagnosis, installs
+    from trainlet_knative.clusters import Cluster
+    from trainlet_knative.connections import Kubernetes
+
+    here = Path("cluster.yaml")
+    example = installs.FOLDER / "base" / "cluster.yaml"  # what an admin would start from
+    cluster = Cluster.load(cluster_file or (here if here.is_file() else example))
+    found = diagnosis.diagnose(Kubernetes(), cluster, projects)
+    return [Finding(one.check, one.state, one.saw, one.fix, one.why) for one in found]
+
+
+def _show(finding: Finding) -> None:
+    """Print a finding with room for its command, which a table would break."""
+    color = {"ok": "green", "warn": "yellow", "bad": "red"}[finding.state]
+    click.echo(f"{click.style(f'{finding.state:4}', fg=color)} {finding.check}: {finding.saw}")
+    if finding.why:
+        click.echo(f"     why: {finding.why}")
+    if finding.fix:
+        click.echo(f"     fix: {finding.fix}")
 
 
 def _python(settings: Settings) -> Iterator[Finding]:

@@ -1,6 +1,6 @@
 """All objects of some functions, in files that a person can read.
 
-When they should change, run `TRAINLET_RENEW_GOLDEN=1 make test PYTEST_ARGS=tests/knative` and read the difference.
+When they should change, run the tests with `TRAINLET_RENEW_GOLDEN=1` and read the difference.
 """
 
 from __future__ import annotations

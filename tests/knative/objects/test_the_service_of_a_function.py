@@ -21,7 +21,7 @@ def pod_of(cluster: Cluster, spec: FunctionSpec) -> Any:
 def test_a_cpu_step_asks_for_no_device_and_no_node(cluster: Cluster, spec: FunctionSpec) -> None:
     plain = spec.model_copy(update={"resources": Resources(), "secrets": ()})
     pod = pod_of(cluster, plain)
-    assert pod["containers"][0]["resources"] == {"limits": {}, "requests": {}}
+    assert pod["containers"][0]["resources"] == {}
     assert "nodeSelector" not in pod
     assert "affinity" not in pod
     assert [volume["name"] for volume in pod["volumes"]] == ["shm", "home", "tmp", "token"]

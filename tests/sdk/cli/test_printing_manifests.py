@@ -82,6 +82,18 @@ def test_a_step_that_the_cluster_cannot_run_prints_nothing(trainlet, write, fold
     assert "Traceback" not in done.stderr
 
 
+def test_the_public_key_comes_from_the_settings_or_from_the_signing_key(trainlet, write, folder, tmp_path):
+    write("cluster.yaml", CLUSTER.replace("public_key: cHVibGljIGtleQ==\n", ""))
+    done = trainlet("manifests", "flow.py")
+    assert done.returncode == 2 and "--signing-key signing.key" in done.stderr
+    (tmp_path / "signing.key").write_bytes(bytes(range(32)))
+    (tmp_path / "signing.key").chmod(0o600)
+    done = trainlet("manifests", "flow.py:unused", "--signing-key", "signing.key")
+    (service,) = (one for one in yaml.safe_load_all(done.stdout) if one["kind"] == "Service")
+    found = {one["name"]: one.get("value") for one in service["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert found["TRAINLET_PUBLIC_KEY"] == "A6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg="  # of RFC 8032's curve
+
+
 def test_without_settings_it_says_what_to_pass(trainlet, write):
     write("flow.py", FLOW)
     done = trainlet("manifests", "flow.py")

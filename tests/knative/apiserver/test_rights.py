@@ -1,0 +1,130 @@
+"""What the training API may do on a cluster, and above all what it may not (S2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainlet.core.errors import AccessError
+from trainlet.core.specs import FunctionSpec
+from trainlet_knative.clusters import Cluster
+from trainlet_knative.connections import Kubernetes, Refused
+from trainlet_knative.objects import all_objects
+from trainlet_knative.reviews import TokenReviewer
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+def refused(call: Any, *arguments: Any) -> str:
+    with pytest.raises(Refused) as error:
+        call(*arguments)
+    assert error.value.status == 403, str(error.value)
+    return str(error.value)
+
+
+def test_S2_secrets_and_config_of_a_project_cannot_be_read(installed: Kubernetes, project: str) -> None:
+    for plural in ("secrets", "configmaps"):
+        refused(installed.select, f"/api/v1/namespaces/trainlet-{project}/{plural}")
+        refused(installed.get, f"/api/v1/namespaces/trainlet-{project}/{plural}/hf-token")
+
+
+def test_S2_namespaces_that_are_no_projects_are_out_of_reach(
+    installed: Kubernetes, cluster: Cluster, spec: FunctionSpec
+) -> None:
+    for namespace in ("kube-system", "default", "trainlet"):
+        refused(installed.select, f"/api/v1/namespaces/{namespace}/pods")
+        elsewhere = cluster.model_copy(update={"namespace": namespace})
+        for wanted in all_objects(elsewhere, "default", spec):
+            assert "is forbidden" in refused(installed.apply, wanted)
+
+
+def test_no_pod_is_started_or_removed_by_hand(installed: Kubernetes, project: str) -> None:
+    pods = f"/api/v1/namespaces/trainlet-{project}/pods"
+    refused(installed.create, pods, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "mine"}, "spec": {}})
+    refused(installed.delete, f"{pods}/someones")
+    refused(installed.create, f"{pods}/someones/eviction", {"apiVersion": "policy/v1", "kind": "Eviction"})
+
+
+def test_no_rights_can_be_given_or_borrowed(installed: Kubernetes, project: str) -> None:
+    namespace = f"trainlet-{project}"
+    rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
+    role = {"apiVersion": RBAC[6:], "kind": "Role", "metadata": {"name": "more"}, "rules": [rule]}
+    refused(installed.create, f"{RBAC}/namespaces/{namespace}/roles", role)
+    refused(installed.merge, f"{RBAC}/namespaces/{namespace}/roles/trainlet-api", {"rules": [rule]})
+    refused(installed.create, f"{RBAC}/clusterrolebindings", {**role, "kind": "ClusterRoleBinding"})
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    refused(installed.create, f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token", request)
+    refused(installed.create, "/api/v1/namespaces", {"metadata": {"name": f"more-{project}"}})
+
+
+def test_a_workers_account_may_do_nothing(
+    installed: Kubernetes, server: Any, cluster: Cluster, spec: FunctionSpec, project: str
+) -> None:
+    for wanted in all_objects(cluster, project, spec):
+        installed.apply(wanted)
+    worker = server.as_account(f"trainlet-{project}", spec.name)
+    refused(worker.select, f"/api/v1/namespaces/trainlet-{project}/pods")
+    refused(worker.select, "/apis/serving.knative.dev/v1/services")
+    refused(worker.create, "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "x"}})
+
+
+def pod_token(server: Any, namespace: str, account: str, *, audience: str = "trainlet-api") -> tuple[str, str]:
+    """Return the token that the kubelet would mount into a pod, and the pod's name."""
+    spec = {"serviceAccountName": account, "containers": [{"name": "worker", "image": "worker:1"}]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": f"{account}-"}, "spec": spec}
+    pod = server.admin.create(f"/api/v1/namespaces/{namespace}/pods", body)["metadata"]
+    bound = {"apiVersion": "v1", "kind": "Pod", "name": pod["name"], "uid": pod["uid"]}
+    request = {"audiences": [audience], "expirationSeconds": 3600, "boundObjectRef": bound}
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+    token = server.admin.create(path, {"spec": request, "kind": "TokenRequest",
+                                       "apiVersion": "authentication.k8s.io/v1"})  # fmt: skip
+    return str(token["status"]["token"]), str(pod["name"])
+
+
+@pytest.fixture
+def deployed(installed: Kubernetes, cluster: Cluster, spec: FunctionSpec, project: str) -> str:
+    for wanted in all_objects(cluster, project, spec):
+        installed.apply(wanted)
+    return f"trainlet-{project}"
+
+
+def test_S2_a_pods_token_says_which_functions_worker_it_is(
+    installed: Kubernetes, server: Any, cluster: Cluster, spec: FunctionSpec, project: str, deployed: str
+) -> None:
+    token, pod = pod_token(server, deployed, spec.name)
+    found = TokenReviewer(cluster, installed).review(token)
+    assert (found.project, found.function, found.worker) == (project, spec.name, f"{deployed}.{pod}")
+
+
+def test_S2_a_token_for_somebody_else_or_of_no_pod_is_refused(
+    installed: Kubernetes, server: Any, cluster: Cluster, spec: FunctionSpec, project: str, deployed: str
+) -> None:
+    reviewer = TokenReviewer(cluster, installed)
+    other, _ = pod_token(server, deployed, spec.name, audience="vault")
+    with pytest.raises(AccessError):
+        reviewer.review(other)
+    path = f"/api/v1/namespaces/{deployed}/serviceaccounts/{spec.name}/token"
+    bare = server.admin.create(path, {"spec": {"audiences": ["trainlet-api"]}, "kind": "TokenRequest",
+                                      "apiVersion": "authentication.k8s.io/v1"})  # fmt: skip
+    with pytest.raises(AccessError, match="no pod of a function"):
+        reviewer.review(bare["status"]["token"])
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": project, "namespace": "default"}}
+    server.admin.apply(account, "test")
+    elsewhere, _ = pod_token(server, "default", project)
+    with pytest.raises(AccessError, match="no pod of a function"):
+        reviewer.review(elsewhere)
+    with pytest.raises(AccessError, match="does not accept"):
+        reviewer.review("a.b.c")
+
+
+def test_S2_a_pod_that_is_gone_has_no_token_any_more(
+    installed: Kubernetes, server: Any, cluster: Cluster, spec: FunctionSpec, deployed: str
+) -> None:
+    token, pod = pod_token(server, deployed, spec.name)
+    server.admin._call(
+        "DELETE", f"/api/v1/namespaces/{deployed}/pods/{pod}", body={"gracePeriodSeconds": 0},
+        content_type="application/json",
+    )  # fmt: skip
+    with pytest.raises(AccessError, match="does not accept"):
+        TokenReviewer(cluster, installed).review(token)
