@@ -11,6 +11,7 @@ ARG BASE=python:3.11-slim
 FROM ${BASE} AS tools
 ARG PIP_NO_INDEX=
 ARG PIP_FIND_LINKS=
+ENV PIP_NO_INDEX=${PIP_NO_INDEX} PIP_FIND_LINKS=${PIP_FIND_LINKS}
 WORKDIR /src
 COPY image image
 RUN image/install.sh tools && mkdir /empty

@@ -265,6 +265,6 @@ class Platform:
             if left:
                 metering.ingest(tx, project, left)
             for key in attempts.worker_gone(tx, worker, reason):
-                _LOG.info("task %s lost its worker %s: %s", key, worker, reason)
+                _LOG.info("task %s lost its worker %s: %s", key, worker, reason, extra={"task": key})
         if reason == CLEAN_EXIT:
             shutil.rmtree(folder, ignore_errors=True)  # of a worker that crashed the log is kept

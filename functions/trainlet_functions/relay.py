@@ -6,6 +6,7 @@ starts or becomes free asks for work itself, and the row is closed by its claim.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from typing import Any
 import httpx
 import sqlalchemy as sa
 
-from trainlet.core import envelopes
+from trainlet.core import envelopes, traces
 from trainlet.core.clocks import rfc3339
 from trainlet.core.protocols import EventSink
 from trainlet_functions.signatures import Signer
@@ -86,7 +87,8 @@ class Relay:
             taken = self._sink.deliver(headers, body, row.project, row.function)
         except Exception as failure:  # noqa: BLE001 - a sink may fail in any way; the row stays and is tried again
             taken, error = False, f"{type(failure).__name__}: {failure}"
-            _LOG.warning("event %s was not delivered: %s", row.event_id, error)
+            about = {"task": row.task, "epoch": row.epoch}
+            _LOG.warning("event %s was not delivered: %s", row.event_id, error, extra=about)
         with self._database.write() as tx:
             if taken:
                 outbox.delivered(tx, row.id)
@@ -98,7 +100,11 @@ class Relay:
         body = str(row.data).encode()
         origin = envelopes.source(row.project)
         signature = self._signer.sign(envelopes.signed_bytes(row.type, origin, row.event_id, row.task, body))
+        # CloudEvents' distributed tracing extension tells the receiver; the plain header tells the brokers on the way.
+        trace = json.loads(body).get("traceparent", "")
         headers = {
+            f"{envelopes.HEADER_PREFIX}{traces.HEADER}": trace,
+            traces.HEADER: trace,
             "ce-specversion": "1.0",
             "ce-type": row.type,
             "ce-source": origin,

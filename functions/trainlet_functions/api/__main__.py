@@ -25,7 +25,9 @@ import waitress.server
 from trainlet.core import wire
 from trainlet.core.errors import TrainletError
 from trainlet.core.settings import Settings
+from trainlet_functions import journals
 from trainlet_functions.api.app import create_app
+from trainlet_functions.api.routes import about_request
 from trainlet_functions.platform import Platform
 from trainlet_knative.clusters import Cluster
 
@@ -42,11 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--stay", action="store_true", help="do not stop when idle")
     parser.add_argument("--cluster", type=Path, help="be a replica on the cluster that this file describes")
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    logging.getLogger("waitress.queue").setLevel(logging.ERROR)
     try:
+        journals.install(context=about_request)
         settings = Settings.from_environment()
         if options.home is not None:
             settings = settings.model_copy(update={"home": options.home.absolute()})

@@ -7,11 +7,11 @@ import json
 from flask import Flask, Response, request
 
 from trainlet.core import wire
-from trainlet_functions.api import access, attempts, dashboard, events, functions, logs, problems, runs, service, usage
+from trainlet_functions.api import access, attempts, dashboard, events, functions, logs, metrics, problems, runs, service, usage
 from trainlet_functions.api.routes import Routes
 from trainlet_functions.platform import Platform
 
-RESOURCES = (service, access, functions, runs, attempts, logs, events, usage)
+RESOURCES = (service, access, metrics, functions, runs, attempts, logs, events, usage)
 
 
 def create_app(platform: Platform) -> Flask:
@@ -20,6 +20,7 @@ def create_app(platform: Platform) -> Flask:
     app.config["MAX_CONTENT_LENGTH"] = platform.settings.limits.body_bytes
     app.url_map.strict_slashes = False
     problems.install(app)
+    metrics.install(app)
     table = Routes()
     for resource in RESOURCES:
         table.items.extend(resource.routes.items)

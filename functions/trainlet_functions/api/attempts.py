@@ -6,18 +6,21 @@ A claim needs the worker's own token; everything after it the token of that atte
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 
 from flask import Response, g
 
 from trainlet.core import wire
 from trainlet.core.errors import AccessError
+from trainlet_functions import journals
 from trainlet_functions.api.routes import Routes, bearer
 from trainlet_functions.platform import Platform
 from trainlet_functions.state import attempts, logs
 from trainlet_functions.state.problems import WrongDevices
 
 routes = Routes()
+_LOG = logging.getLogger(__name__)
 
 
 def _worker(body: wire.ClaimRequest) -> attempts.WorkerIdentity:
@@ -70,7 +73,10 @@ def _saying_why(platform: Platform) -> Iterator[None]:
 
 
 def _placed(platform: Platform, reply: wire.ClaimReply) -> wire.ClaimReply:
-    platform.backend.pin(reply.task.attempts[-1].worker, True)
+    worker = reply.task.attempts[-1].worker
+    about = journals.about_attempt(reply.task, reply.epoch)
+    _LOG.info("%s claimed epoch %d of %s", worker, reply.epoch, reply.task.key, extra=about)
+    platform.backend.pin(worker, True)
     return reply.model_copy(update={"store_url": platform.store.url})
 
 
@@ -102,5 +108,7 @@ def finish(platform: Platform, task: str, epoch: int, body: wire.FinishRequest) 
     token = bearer()
     with platform.database.write() as tx:
         view = attempts.finish(tx, attempts.authenticate(tx, task, epoch, token), body)
+    about = journals.about_attempt(view, epoch)
+    _LOG.info("%s ended epoch %d of %s: %s", body.worker, epoch, task, body.outcome, extra=about)
     platform.backend.pin(body.worker, False)
     return view

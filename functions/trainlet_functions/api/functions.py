@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from flask import request
 
-from trainlet.core import bundles, wire
+from trainlet.core import bundles, traces, wire
 from trainlet.core.errors import PlatformError, UserError
 from trainlet.core.models import sha256_hex
 from trainlet.core.specs import FunctionSpec
@@ -82,7 +82,8 @@ def invoke(platform: Platform, name: str, body: wire.Invoke) -> tuple[wire.TaskV
         task = wire.TaskCreate(
             run_id=run_id, node=name, function=name, digest=digest, args=body.args, labels=body.labels
         )
-        view, _ = tasks.create(tx, project(), f"{run_id}.{name}", task)
+        trace = traces.parse(request.headers.get(traces.HEADER))
+        view, _ = tasks.create(tx, project(), f"{run_id}.{name}", task, trace)
     for _ in poll(platform, float(wait[1]) if wait else 0.0):
         with platform.database.read() as tx:
             view = tasks.get(tx, project(), view.key)

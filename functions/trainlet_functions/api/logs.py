@@ -53,7 +53,8 @@ def _answer(
     last = request.headers.get("Last-Event-ID", "")
     if last and not last.isdigit():
         raise UserError(f"Last-Event-ID {last!r} is not a sequence number.")
-    start = int(last) if last else after or 0
+    with platform.database.read() as tx:  # a restored database may hold fewer lines than the follower has seen
+        start = min(int(last) if last else after or 0, runs.row(tx, project(), run_id).log_seq)
     stream = Response(_follow(platform, project(), run_id, task, start), content_type="text/event-stream")
     stream.headers["Cache-Control"] = "no-store"
     return stream

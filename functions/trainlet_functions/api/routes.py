@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, ParamSpec
 
-from flask import Flask, Response, g, request
+from flask import Flask, Response, g, has_request_context, request
 from pydantic import BaseModel, ValidationError
 
 from trainlet.core import wire
@@ -119,6 +119,13 @@ def _check_key(name: str, value: str) -> None:
 
     if not re.fullmatch(NAME_PATTERN if name == "name" else KEY_PATTERN, value):
         raise UserError(f"{value!r} is not a valid {name}.")
+
+
+def about_request() -> dict[str, Any]:
+    """Return which run, task and epoch the request names that is answered now, for the log."""
+    found = request.view_args or {} if has_request_context() else {}
+    about = {"run": found.get("run_id"), "task": found.get("task") or found.get("key"), "epoch": found.get("epoch")}
+    return {name: value for name, value in about.items() if value is not None}
 
 
 def bearer() -> str:

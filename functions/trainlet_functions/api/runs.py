@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from trainlet.core import wire
+from flask import request
+
+from trainlet.core import traces, wire
 from trainlet_functions.api.routes import Query, Routes, poll, project
 from trainlet_functions.platform import Platform
 from trainlet_functions.state import dispatchers, runs, tasks
@@ -65,7 +67,7 @@ def changes(platform: Platform, run_id: str, after: int | None, wait: float | No
     for _ in poll(platform, wait):
         with platform.database.read() as tx:
             found = runs.changes(tx, project(), run_id, after or 0)
-        if found.cursor > (after or 0):
+        if found.cursor != (after or 0):
             break
     return found
 
@@ -74,7 +76,7 @@ def changes(platform: Platform, run_id: str, after: int | None, wait: float | No
 def put_task(platform: Platform, key: str, body: wire.TaskCreate) -> tuple[wire.TaskView, int]:
     """Create a task, or attach to it."""
     with platform.database.write() as tx:
-        view, created = tasks.create(tx, project(), key, body)
+        view, created = tasks.create(tx, project(), key, body, traces.parse(request.headers.get(traces.HEADER)))
     return view, 201 if created else 200
 
 

@@ -1,4 +1,4 @@
-"""What the service says about itself: `/v1`, health, metrics, and its own description."""
+"""What the service says about itself: `/v1`, health, and its own description."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import platform as machine
 from typing import Any
 
 import sqlalchemy as sa
-from flask import Response
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from trainlet.core import wire
 from trainlet_functions.api.routes import Routes, project
 from trainlet_functions.platform import Platform
-from trainlet_functions.state import devices, schema
+from trainlet_functions.state import devices
 
 routes = Routes()
 
@@ -51,39 +49,6 @@ def readyz(platform: Platform) -> tuple[dict[str, str], int]:
     with platform.database.read() as tx:
         tx.conn.execute(sa.select(1))
     return {"status": "ready"}, 200
-
-
-@routes.add("GET", "/metrics", "public", media="text/plain")
-def metrics(platform: Platform) -> Response:
-    """Return Prometheus metrics, read from the database at this moment."""
-    registry = CollectorRegistry()
-    by_state = Gauge("trainlet_tasks", "Tasks by state", ["project", "state"], registry=registry)
-    lag = Gauge("trainlet_outbox_lag_seconds", "Age of the oldest wake-up that is not delivered", registry=registry)
-    dead = Gauge("trainlet_dead_letters", "Events that could not be delivered", registry=registry)
-    workers = Gauge("trainlet_workers", "Workers by function", ["project", "function", "busy"], registry=registry)
-    held = Gauge("trainlet_devices", "Devices of this machine", ["held"], registry=registry)
-    with platform.database.read() as tx:
-        tasks, outbox = schema.tasks, schema.outbox
-        count = sa.func.count().label("number")
-        for row in tx.all(sa.select(tasks.c.project, tasks.c.state, count).group_by(tasks.c.project, tasks.c.state)):
-            by_state.labels(row.project, row.state).set(row.number)
-        waiting = sa.select(sa.func.min(outbox.c.created_ns)).where(
-            outbox.c.due_ns.is_not(None) & outbox.c.function.is_not(None)
-        )
-        oldest = tx.conn.execute(waiting).scalar()
-        lag.set(0 if oldest is None else (tx.now_ns - oldest) / 1e9)
-        dead.set(
-            tx.conn.execute(sa.select(count).select_from(outbox).where(outbox.c.dead_ns.is_not(None))).scalar_one()
-        )
-        table = schema.workers
-        grouped = sa.select(table.c.project, table.c.function, table.c.busy, count)
-        for row in tx.all(grouped.group_by(table.c.project, table.c.function, table.c.busy)):
-            workers.labels(row.project, row.function, str(bool(row.busy)).lower()).set(row.number)
-        for used in (True, False):
-            match = schema.devices.c.task.is_not(None) if used else schema.devices.c.task.is_(None)
-            number = tx.conn.execute(sa.select(count).select_from(schema.devices).where(match)).scalar_one()
-            held.labels(str(used).lower()).set(number)
-    return Response(generate_latest(registry), content_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 def openapi(items: list[Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from trainlet.core import wire
 from trainlet.core.clocks import rfc3339
+from trainlet.core.models import sha256_hex
 from trainlet.core.protocols import ObjectStore
 from trainlet_functions.state import attempts, schema, transitions
 from trainlet_functions.state.database import Database, Transaction, dumps, loads
@@ -142,9 +143,12 @@ def archive(database: Database, store: ObjectStore, run_id: str) -> int:
             rows = _part(tx, run_id)
         if rows:
             lines = [line.model_dump_json() for row in rows for line in _unfold(row)]
-            key = f"logs/{run_id}/{rows[-1].seq_end - len(lines) + 1}-{rows[-1].seq_end}.jsonl.gz"
+            data = gzip.compress("\n".join(lines).encode(), compresslevel=5, mtime=0)
+            # The content is part of the name: after a restore from a backup other lines have the same numbers.
+            numbers = f"{rows[-1].seq_end - len(lines) + 1}-{rows[-1].seq_end}"
+            key = f"logs/{run_id}/{numbers}-{sha256_hex(data)[:12]}.jsonl.gz"
             with contextlib.suppress(FileExistsError):
-                store.create(key, gzip.compress("\n".join(lines).encode(), compresslevel=5, mtime=0))
+                store.create(key, data)
             moved += len(lines)
         with database.write() as tx:
             if rows:

@@ -11,9 +11,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from trainlet.core import traces
 from trainlet.core.specs import FunctionSpec
 from trainlet_functions.state import schema
-from trainlet_functions.state.database import Transaction, dumps
+from trainlet_functions.state.database import Transaction, dumps, loads
 
 WAKE_UP = "dev.trainlet.step.requested"
 LIFECYCLE = "dev.trainlet.task."
@@ -30,6 +31,7 @@ def wake_up(tx: Transaction, task: sa.Row[Any], spec: FunctionSpec, epoch: int, 
         "digest": task.digest,
         "bundle": spec.bundle,
         "project": task.project,
+        "traceparent": str(traces.of_task(task.run_id, task.key, loads(task.labels))),
     }
     event_id = f"{task.key}.{epoch}.{number}"
     tx.insert(_TABLE, **_row(tx, event_id, WAKE_UP, task, epoch, task.function, data))

@@ -201,9 +201,11 @@ def finish(tx: Transaction, project: str, run_id: str, body: wire.RunFinish) -> 
 def changes(tx: Transaction, project: str, run_id: str, after: int) -> wire.Changes:
     """Return the tasks that changed after a cursor, the first changes first, and the next cursor.
 
-    A run with very many tasks comes in parts: the cursor then names the last change that is in this one.
+    A run with very many tasks comes in parts: the cursor then names the last change that is in this one. A cursor that
+    is ahead of the run was given before the database was restored from a backup: it counts as none.
     """
     found = row(tx, project, run_id)
+    after = 0 if after > found.change_seq else after
     tasks = schema.tasks
     where = (tasks.c.run_id == run_id) & (tasks.c.version > after)
     rows = tx.all(sa.select(tasks).where(where).order_by(tasks.c.version).limit(_PART))

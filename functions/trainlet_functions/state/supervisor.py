@@ -123,9 +123,9 @@ def abdicate(tx: Transaction, holder: str) -> None:
 def stale_leases(tx: Transaction) -> None:
     """Give up attempts whose worker has not been heard of for a lease time."""
     for attempt in tx.all(_stale_leases(tx)):
-        attempts.lost(
-            tx, attempt.task, attempt.epoch, f"worker {attempt.worker} was not heard of for {tx.limits.lease_s:g} s"
-        )
+        reason = f"worker {attempt.worker} was not heard of for {tx.limits.lease_s:g} s"
+        _LOG.warning("%s", reason, extra={"task": attempt.task, "epoch": attempt.epoch})
+        attempts.lost(tx, attempt.task, attempt.epoch, reason)
 
 
 def lost_dispatchers(tx: Transaction) -> None:

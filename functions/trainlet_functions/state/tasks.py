@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from trainlet.core import wire
+from trainlet.core import traces, wire
 from trainlet.core.clocks import rfc3339
 from trainlet.core.errors import ConflictError, NotFoundError, UserError
 from trainlet.core.models import sha256_hex
@@ -29,8 +29,12 @@ _BY_KEY = sa.select(_TABLE).where(_TABLE.c.key == sa.bindparam("this_key"))
 _INSERT = _TABLE.insert().returning(_TABLE)
 
 
-def create(tx: Transaction, project: str, key: str, body: wire.TaskCreate) -> tuple[wire.TaskView, bool]:
+def create(
+    tx: Transaction, project: str, key: str, body: wire.TaskCreate, trace: traces.Trace | None = None
+) -> tuple[wire.TaskView, bool]:
     """Create a task, or attach to it; returns (task, created). A new dispatcher takes it over.
+
+    `trace` is the caller's; it becomes a label, and is no part of what a second creation is compared with.
 
     Raises ConflictError for another body under the same key, NotFoundError for a function that is not registered,
     UserError for devices that this machine can never give.
@@ -57,7 +61,7 @@ def create(tx: Transaction, project: str, key: str, body: wire.TaskCreate) -> tu
             "function": body.function,
             "digest": body.digest,
             "args": dumps(body.args),
-            "labels": dumps(body.labels),
+            "labels": dumps({**body.labels, **({traces.LABEL: str(trace)} if trace else {})}),
             "body_hash": digest,
             "dispatcher": body.dispatcher.id if body.dispatcher else None,
             "state": "queued",
@@ -114,7 +118,7 @@ def _difference(found: sa.Row[Any], body: wire.TaskCreate) -> str:
         "function": found.function,
         "digest": found.digest,
         "args": loads(found.args),
-        "labels": loads(found.labels),
+        "labels": {name: value for name, value in loads(found.labels).items() if name != traces.LABEL},
     }
     names = [name for name, value in before.items() if getattr(body, name) != value]
     return f"other {', '.join(names)}" if names else "other content"

@@ -6,6 +6,7 @@ started before this one imports what it needs itself, so that both import at the
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from trainlet_functions.worker.loop import Worker
     from trainlet_functions.worker.settings import WorkerSettings
 
+_LOG = logging.getLogger("trainlet.worker")
+
 
 def main() -> int:
     """Serve until told to go; returns the exit status."""
@@ -34,6 +37,7 @@ def main() -> int:
 
 
 def _serve(nursery: Nursery | None) -> int:
+    from trainlet_functions import journals
     from trainlet_functions.hosts import LocalProcessHost
     from trainlet_functions.worker.loop import Worker
     from trainlet_functions.worker.server import serve
@@ -41,9 +45,14 @@ def _serve(nursery: Nursery | None) -> int:
     from trainlet_knative.hosts import KnativePodHost
 
     try:
-        settings = WorkerSettings.from_environment()
+        journals.install()
     except TrainletError as error:
         print(f"trainlet worker: {error}", file=sys.stderr)
+        return 2
+    try:
+        settings = WorkerSettings.from_environment()
+    except TrainletError as error:
+        _LOG.error("the worker cannot start: %s", error)
         return 2
     settings.folder.mkdir(parents=True, exist_ok=True)
     event_folder = os.environ.get("K_EVENT_PATH") if os.environ.get("K_EXECUTION_MODE") == "batch" else None
@@ -70,7 +79,7 @@ def _serve(nursery: Nursery | None) -> int:
     try:
         worker.run()
     except TrainletError as error:
-        print(f"trainlet worker: {error}", file=sys.stderr)
+        _LOG.error("the worker ends: %s", error)
         status = 1
     server.shutdown()
     host.close()

@@ -7,20 +7,20 @@ API was told once how it ended, unless the attempt was fenced: then nothing more
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import socket
 import sys
 import threading
 import time
-import traceback
 
 from trainlet.client.stores import open_store
-from trainlet.core import artifacts, bundles
+from trainlet.core import artifacts, bundles, traces
 from trainlet.core.clocks import Clock
 from trainlet.core.errors import TrainletError, UserError
 from trainlet.core.wire import ClaimReply, ErrorInfo, FinishRequest, StopCode
-from trainlet_functions import environments, processes, secrets
+from trainlet_functions import environments, journals, processes, secrets
 from trainlet_functions.child.orders import Order
 from trainlet_functions.worker import checkouts, endings
 from trainlet_functions.worker import output as outputs
@@ -31,6 +31,7 @@ from trainlet_functions.worker.nurseries import MARK, Child, Nursery
 from trainlet_functions.worker.reports import Reports
 from trainlet_functions.worker.settings import WorkerSettings
 
+_LOG = logging.getLogger(__name__)
 JOIN_S = 60.0
 MEMORY_EVERY_S = 0.25
 SILENT_S = 1.0  # how long after its end a child's last report may still be on its way
@@ -44,6 +45,7 @@ class Attempt:
         self._settings = settings
         self._claim = claim
         self._key = claim.task.key
+        self._log = journals.of_attempt(_LOG, claim)
         self._store = open_store(claim.store_url)
         self._scratch = settings.folder / "scratch" / f"{self._key}.{claim.epoch}"
         self._masker = secrets.Masker(())
@@ -56,7 +58,7 @@ class Attempt:
         self._memory_error: ErrorInfo | None = None
         meter = Meter(claim, settings.folder, clock)
         self._lease = Lease(api, claim, settings.worker, meter, on_stop=self._obey, on_fenced=self._abandon)
-        self._output = outputs.Output(self._lease.send_logs, self._mask)
+        self._output = outputs.Output(self._lease.send_logs, self._mask, self._log)
         self._reports = Reports(meter.running, self._lease.hurry, self._output.say, self._mask)
         limit_s = claim.spec.timeout_s
         # The API tells when the time is up. Without an API the attempt must not run for ever.
@@ -75,16 +77,19 @@ class Attempt:
 
     def run(self, nursery: Nursery | None) -> Nursery | None:
         """Run the attempt; returns the warm process to use next."""
+        self._log.info("attempt %d of %s begins", self._claim.epoch, self._key)
         self._lease.start(self._reports)
         try:
             finish, nursery = self._work(nursery)
         except Exception as error:  # noqa: BLE001 - a fault of this worker must end the attempt, not the worker
-            traceback.print_exc()
+            self._log.exception("the worker failed")
             finish = self._platform_failed(f"The worker failed: {type(error).__name__}: {error}", error)
         self._kill_everything(nursery)
         self._output.close(lambda: not self._lease.fenced and not self._lease.orphaned())
         self._lease.stop()
         self._lease.finish(finish)
+        words = finish.reason or (finish.error.message.splitlines() or [""])[0] if finish.error else finish.reason
+        self._log.info("attempt %d of %s ended: %s %s", self._claim.epoch, self._key, finish.outcome, words)
         artifacts.remove_scratch(self._scratch)
         return nursery
 
@@ -160,14 +165,15 @@ class Attempt:
 
     def _environment(self) -> dict[str, str]:
         """Return the complete environment of the children, but for their ranks."""
-        spec = self._claim.spec
+        spec, task = self._claim.spec, self._claim.task
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TRAINLET_")}
         environment |= {
             MARK: self._settings.worker,
             "TRAINLET_HOME": str(self._settings.home),
-            "TRAINLET_RUN": self._claim.task.run_id,
+            "TRAINLET_RUN": task.run_id,
             "TRAINLET_TASK": self._key,
             "TRAINLET_EPOCH": str(self._claim.epoch),
+            traces.ENVIRONMENT: str(traces.of_attempt(task.run_id, task.key, task.labels, self._claim.epoch)),
             "PYTHONUNBUFFERED": "1",
         }
         values: list[str] = []
@@ -274,7 +280,7 @@ class Attempt:
         """Kill every process that the attempt left, however it hid, but for the warm process."""
         keep = {os.getpid(), nursery.pid if nursery is not None else 0}
         if not processes.kill_descendants(keep, MARK, self._settings.worker):
-            print(f"processes of {self._key} cannot be killed; they stay in the kernel", file=sys.stderr)
+            self._log.error("processes of %s cannot be killed; they stay in the kernel", self._key)
         processes.reap(keep)
 
     def _ended(self) -> FinishRequest:

@@ -6,7 +6,7 @@ refused means that a newer attempt owns the task: the lease is fenced, and nothi
 
 from __future__ import annotations
 
-import sys
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -15,10 +15,12 @@ from trainlet.client import ApiUnreachable, FencedError
 from trainlet.client.errors import ApiFailed
 from trainlet.core.errors import AccessError, TrainletError
 from trainlet.core.wire import ClaimReply, ErrorInfo, FinishRequest, HeartbeatRequest, LogsRequest, StopCode
+from trainlet_functions import journals
 from trainlet_functions.worker.api import Api
 from trainlet_functions.worker.meter import Meter
 from trainlet_functions.worker.reports import Reports
 
+_LOG = logging.getLogger(__name__)
 METER_EVERY_S = 1.0
 FINISH_S = 60.0
 ORPHAN_FINISH_S = 5.0
@@ -40,6 +42,7 @@ class Lease:
         self._api = api
         self._key, self._epoch, self._token = claim.task.key, claim.epoch, claim.token
         self._heartbeat_s = claim.heartbeat_s
+        self._log = journals.of_attempt(_LOG, claim)
         self._worker = worker
         self._meter = meter
         self._on_stop = on_stop
@@ -116,8 +119,7 @@ class Lease:
                 return
             except (ApiUnreachable, ApiFailed) as error:
                 if time.monotonic() > deadline and self._api.parent_gone():
-                    words = f"the end of {self._key} could not be told ({error}); the usage stays spooled"
-                    print(words, file=sys.stderr)
+                    self._log.error("the end of %s could not be told (%s); the usage stays spooled", self._key, error)
                     return
             except TrainletError as error:
                 finish = _refused(finish, error)
@@ -126,6 +128,7 @@ class Lease:
 
     def _fence(self) -> None:
         self._fenced.set()
+        self._log.warning("attempt %d of %s is fenced: a newer one owns the task", self._epoch, self._key)
         self._on_fenced()
 
     def _count(self) -> None:
@@ -162,7 +165,7 @@ class Lease:
         except TrainletError as error:
             reports.give_back(news)
             if not isinstance(error, ApiUnreachable):
-                print(f"the heartbeat of {self._key} failed: {error}", file=sys.stderr)
+                self._log.warning("the heartbeat of %s failed: %s", self._key, error)
             if self._api.orphaned():
                 self._on_stop("preempted", "the platform is gone; continue when it is back")
             return

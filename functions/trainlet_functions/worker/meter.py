@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 import threading
 from pathlib import Path
 from typing import Literal
 
 from trainlet.core.clocks import Clock
 from trainlet.core.wire import ClaimReply, LeaseEvent
+from trainlet_functions import journals
 from trainlet_functions.worker import spool
+
+_LOG = logging.getLogger(__name__)
 
 
 class Meter:
@@ -81,5 +84,6 @@ class Meter:
             spool.save(self._folder, events)
         except OSError as error:  # a full disk must not end the training: the API hears the same numbers
             if not self._complained:
-                print(f"the usage cannot be spooled ({error}); it is only sent", file=sys.stderr)
+                log = journals.of_attempt(_LOG, self._claim)
+                log.warning("the usage cannot be spooled (%s); it is only sent", error)
             self._complained = True

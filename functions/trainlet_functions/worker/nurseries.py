@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import queue
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +20,7 @@ from trainlet.core.errors import PlatformError
 if TYPE_CHECKING:  # a worker starts its warm process before it imports anything that takes long
     from trainlet_functions.child.orders import Order
 
+_LOG = logging.getLogger(__name__)
 MARK = "TRAINLET_WORKER_ID"
 END_S = 5.0
 READY_S = 120.0  # importing torch from a cold disk
@@ -86,7 +87,7 @@ class Nursery:
             self.close()
             if given_up() or not died or not self.key[1]:
                 raise
-            print(f"importing {', '.join(self.key[1])} in advance failed; going on without ({error})", file=sys.stderr)
+            _LOG.warning("importing %s in advance failed; going on without (%s)", ", ".join(self.key[1]), error)
         plain = Nursery(self.key[0], (), self._environment)
         plain.key = self.key
         plain.wait_ready(given_up)

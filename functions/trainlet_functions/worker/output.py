@@ -7,9 +7,9 @@ that the API has acknowledged are forgotten here, and sending the same offset tw
 from __future__ import annotations
 
 import codecs
+import logging
 import os
 import selectors
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +21,7 @@ from trainlet.client.errors import ApiFailed
 from trainlet.core.wire import LogsRequest
 
 Stream = Literal["stdout", "stderr", "system"]
+Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
 Line = tuple[int, Stream, str]
 LINE_CHARS = 16 * 1024
 BATCH_LINES = 5_000
@@ -42,7 +43,8 @@ class _Rank:
 class Output:
     """Collects lines of all ranks and sends them."""
 
-    def __init__(self, send: Callable[[LogsRequest], int], mask: Callable[[str], str]) -> None:
+    def __init__(self, send: Callable[[LogsRequest], int], mask: Callable[[str], str], log: Log | None = None) -> None:
+        self._log = log or logging.getLogger(__name__)
         self._send = send
         self._mask = mask
         self._ranks: dict[int, _Rank] = {}
@@ -104,7 +106,7 @@ class Output:
                     pause_s = min(pause_s * 2, 2.0)
                     continue
                 except Exception as error:  # noqa: BLE001 - fenced or refused: nobody will ever take these lines
-                    print(f"log lines of rank {rank} are not taken any more: {error}", file=sys.stderr)
+                    self._log.warning("log lines of rank %d are not taken any more: %s", rank, error)
                     self.abandon()
                     return
                 pause_s = SEND_EVERY_S

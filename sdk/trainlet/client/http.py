@@ -7,6 +7,7 @@ deadline. Problems come back as the error that says what to do.
 from __future__ import annotations
 
 import json
+import os
 import random
 import secrets
 import time
@@ -18,7 +19,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from trainlet.client.errors import ApiFailed, ApiUnreachable, FencedError, ProtocolMismatch, TakenError
-from trainlet.core import errors, wire
+from trainlet.core import errors, traces, wire
 from trainlet.core.specs import FunctionSpec
 
 _Reply = TypeVar("_Reply", bound=BaseModel)
@@ -95,7 +96,8 @@ class Client:
 
     def invoke(self, name: str, body: wire.Invoke, *, wait_s: float = 0, key: str | None = None) -> wire.TaskView:
         """Run a function once, also over repeats with the same key; with `wait_s` the reply may hold the result."""
-        headers = {"Idempotency-Key": key or secrets.token_hex(16)}  # a repeated request must not start it twice
+        # A repeated request must not start it twice.
+        headers = {"Idempotency-Key": key or secrets.token_hex(16), **_traced()}
         if wait_s:
             headers["Prefer"] = f"wait={wait_s:g}"
         return self._call("POST", f"/v1/functions/{name}:invoke", wire.TaskView, body, headers=headers)
@@ -137,7 +139,7 @@ class Client:
 
     def put_task(self, key: str, body: wire.TaskCreate) -> wire.TaskView:
         """Create a task, or attach to it."""
-        return self._call("PUT", f"/v1/tasks/{key}", wire.TaskView, body)
+        return self._call("PUT", f"/v1/tasks/{key}", wire.TaskView, body, headers=_traced())
 
     def get_task(self, key: str) -> wire.TaskView:
         """Return a task with its attempts."""
@@ -326,6 +328,12 @@ class Client:
 
 def _bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
+
+
+def _traced() -> dict[str, str]:
+    """Say in which trace this process is, if it is in one."""
+    trace = traces.current(os.environ)
+    return {} if trace is None else {traces.HEADER: str(trace)}
 
 
 def _parse(reply: type[_Reply], response: httpx.Response) -> _Reply:
