@@ -190,7 +190,12 @@ class Launcher:
             }
             for name, one in wanted.get("artifacts", {}).items()
         }
-        logs = {"artifacts": [{"name": "executor-logs", "uri": str(folder / "executor-logs-0"), "metadata": {}}]}
+        kind = {"schemaTitle": "system.Artifact", "schemaVersion": "0.0.1"}
+        logs = {
+            "artifacts": [
+                {"name": "executor-logs", "type": kind, "uri": str(folder / "executor-logs-0"), "metadata": {}}
+            ]
+        }
         return {
             "inputs": {
                 "parameterValues": values,
@@ -247,6 +252,9 @@ class Launcher:
         told = json.loads(path.read_text()) if path.exists() else {}
         parameters: dict[str, Any] = {}
         for name, one in component.get("outputDefinitions", {}).get("parameters", {}).items():
+            if name in told.get("parameterValues", {}):
+                parameters[name] = doubles(told["parameterValues"][name])
+                continue
             text = Path(outputs["parameters"][name]["outputFile"]).read_text()
             parameters[name] = parse(text, one["parameterType"])
         files: dict[str, Any] = {}
