@@ -187,12 +187,10 @@ def ends_badly() -> float:
 
 @dsl.component(base_image="python:3.11", install_kfp_package=False)
 def measure(data: dsl.Input[dsl.Dataset], copy: dsl.Output[dsl.Dataset]):
-    import os
+    from pathlib import Path
 
-    with open(os.path.join(data.path, "x.txt")) as file:
-        rows = len(file.read())
-    with open(copy.path, "w") as file:
-        file.write(f"written by kfp: {rows}")
+    rows = len(Path(data.path, "x.txt").read_text())
+    Path(copy.path).write_text(f"written by kfp: {rows}")
     copy.metadata["rows"] = rows
 
 
