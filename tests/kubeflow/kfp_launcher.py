@@ -211,7 +211,7 @@ class Launcher:
     def command(self, label: str, executor_input: dict[str, Any]) -> list[str]:
         """Return the command of a task with its placeholders filled."""
         container = self.spec["deploymentSpec"]["executors"][label]["container"]
-        text = json.dumps(executor_input)
+        text = json.dumps(printed(executor_input))
         filled = [text if one == "{{$}}" else one for one in [*container["command"], *container.get("args", [])]]
         assert "{{$" not in "".join(one for one in filled if one is not text)
         return [sys.executable if filled[0] in ("python", "python3") else filled[0], *filled[1:]]
@@ -287,6 +287,15 @@ def doubles(value: Any) -> Any:
     if isinstance(value, list):
         return [doubles(one) for one in value]
     return {name: doubles(one) for name, one in value.items()}
+
+
+def printed(value: Any) -> Any:
+    """Write doubles as KFP's launcher does: one that is whole has no point, so nobody can tell 2.0 from 2."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
+        return int(value)
+    if isinstance(value, list):
+        return [printed(one) for one in value]
+    return {name: printed(one) for name, one in value.items()} if isinstance(value, dict) else value
 
 
 def decide(condition: str, values: dict[str, Any]) -> bool:

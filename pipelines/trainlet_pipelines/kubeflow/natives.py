@@ -125,6 +125,8 @@ def _argument(
         case graphs.Output(node=giver, path=path) if giver in wiring.exports and "." not in giver:
             from trainlet_pipelines.kubeflow.wiring import export_name
 
+            if not path:
+                wiring.check(f"{node.id}({name}=...)", expression, wiring.given(giver), shape)
             return builder.tasks[giver].outputs[export_name(kind, path)]
         case graphs.Parameter() | graphs.Output() | graphs.Item():
             channel, whole = wiring.channel(expression)

@@ -133,9 +133,10 @@ class Wiring:
         for name, expression in node.inputs.items():
             if isinstance(expression, graphs.Output) and not expression.path:
                 what = f"{node.id}({name}=...)"
-                self.check(what, expression, self._given(expression.node), facts.shapes.get(name, "text"))
+                self.check(what, expression, self.given(expression.node), facts.shapes.get(name, "text"))
 
-    def _given(self, giver: str) -> shapes.Shape:
+    def given(self, giver: str) -> shapes.Shape:
+        """Return the shape of what a node gives, or of an output of a native component."""
         node, _, output = giver.partition(".")
         facts = self.facts[self._functions[node]]
         return facts.returns if facts.native is None else natives.outputs(facts.native)[output]

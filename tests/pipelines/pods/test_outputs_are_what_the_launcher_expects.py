@@ -76,7 +76,8 @@ def test_a_file_has_its_content_and_a_reference_has_none(tmp_path: Path, store: 
     assert (place / "ref").stat().st_size < 500
     metadata = told["artifacts"]["ref"]["artifacts"][0]["metadata"]
     assert metadata["accuracy"] == 0.5 and metadata["size_bytes"] == 7
-    assert codecs.decode(json.loads(metadata[inputs.REFERENCE]), store).path.joinpath("w.txt").read_text() == "weights"
+    back = codecs.decode(json.loads(metadata[inputs.REFERENCE]), store, workdir=tmp_path / "work")
+    assert (back.path / "w.txt").read_text() == "weights"
 
 
 def test_a_reference_is_taken_without_reading_its_file(tmp_path: Path, store: Any) -> None:
