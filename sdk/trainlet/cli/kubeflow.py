@@ -18,6 +18,7 @@ from trainlet.steps import Step
 
 _TARGET = (
     click.option("--api", help="The training API as the pods reach it (default: TRAINLET_API)."),
+    click.option("--dashboard", help="The training API as people reach it, for links."),
     click.option("--image", help="The image of the pods that wait for GPU steps."),
     click.option("--step-image", help="The image of CPU steps that name none."),
     click.option("--token-secret", help="The Secret with the API's token."),
