@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-PARTS = ("imports", "graphs", "dispatch", "api", "metering")
+PARTS = ("imports", "graphs", "compile", "dispatch", "api", "metering")
 
 
 def commit() -> str:

@@ -66,12 +66,13 @@ class _Dispatch:
         self._run_id = f"kfp-{os.environ.get('KFP_RUN_ID') or sha256_hex(str(root.parent.parent).encode())[:16]}"
         self._client = stations.client(settings)
         self._store = stations.store(settings)
+        self._url = (os.environ.get("TRAINLET_DASHBOARD") or self._client.url).rstrip("/")
         pod = sha256_hex((os.environ.get("KFP_POD_UID") or f"{os.getpid()}").encode())[:12]
         self._lease = wire.DispatcherLease(id=f"{self._key}-{pod}", lease_s=settings.limits.dispatcher_lease_s)
 
     def run(self) -> int:
         """Create or attach, follow, and write the outputs; return the exit code."""
-        say(f"trainlet: {self._client.url}/runs/{self._run_id} task {self._key}")
+        say(f"trainlet: {self._url}/runs/{self._run_id} task {self._key}")
         body = self._body()
         labels = {"kfp.run": self._run_id.removeprefix("kfp-")}
         self._client.put_run(self._run_id, wire.RunCreate(pipeline=self._order.pipeline or self._node, labels=labels))
@@ -120,12 +121,12 @@ class _Dispatch:
         numbers = reports.summary(task, usage, timeline)
         if task.state != "succeeded":
             say("\n".join(reports.table(("what", "value"), numbers.items())))
-            say(_failure(task, f"{self._client.url}/runs/{self._run_id}"))
+            say(_failure(task, f"{self._url}/runs/{self._run_id}"))
             return stations.EXIT_FAILED
         written = outputs.Outputs(self._executor, self._order, self._store)
         written.result(task.output)
         written.metrics(numbers)
-        written.document("report", reports.of_task(self._client.url, task, numbers, timeline))
+        written.document("report", reports.of_task(self._url, task, numbers, timeline))
         written.document("curve", reports.curve(task.node, points))
         written.close()
         say(f"trainlet: {usage.gpu_seconds} GPU-seconds, {usage.cost_nano / 1e9:.6f} {usage.currency}")

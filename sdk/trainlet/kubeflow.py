@@ -6,7 +6,11 @@ Nothing here imports kfp unless it is used. How a graph becomes IR is known to `
 from __future__ import annotations
 
 import inspect
+import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -16,7 +20,9 @@ from trainlet.core.errors import UserError
 from trainlet.core.models import sha256_hex
 
 if TYPE_CHECKING:
+    from trainlet.pipelines import Pipeline
     from trainlet_pipelines.kubeflow.facts import StepFacts
+    from trainlet_pipelines.kubeflow.runs import KubeflowRun
 
 
 def from_kfp(component: Any) -> NativeStep:
@@ -94,6 +100,68 @@ class NativeStep:
                 "Use .submit(...), or replace it by a @tl.step to run it here."
             )
         return function
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """How a pipeline is submitted; see `Pipeline.submit`."""
+
+    host: str | None = None
+    experiment: str | None = None
+    namespace: str | None = None
+    token: str | None = None
+    target: Any = None
+    name: str | None = None
+    caching: bool | None = None
+
+
+def submit(
+    pipeline: Pipeline[Any, Any], traced: tracing.TracedPipeline, options: Submission, params: Mapping[str, Any]
+) -> KubeflowRun:
+    """Register, compile and start a pipeline on a Kubeflow Pipelines server."""
+    import yaml
+
+    from trainlet_pipelines.kubeflow import runs
+
+    server = runs.Server(options.host, token=options.token, namespace=options.namespace)
+    values = {name: _parameter(pipeline, name, value) for name, value in params.items()}
+    with tempfile.TemporaryDirectory(prefix="trainlet-") as folder:
+        path = pipeline._compiled(traced, Path(folder) / "pipeline.yaml", options.target, register=True)
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        documents = [*yaml.load_all(path.read_text(), Loader=loader)]
+    if options.caching is not None:
+        _set_caching(documents[0], options.caching)
+    spec = {"pipeline_spec": documents[0], "platform_spec": documents[1]} if len(documents) > 1 else documents[0]
+    name = options.name or f"{pipeline.name} {datetime.now(UTC).isoformat(timespec='seconds')}"
+    return runs.KubeflowRun(server, server.start(spec, name, values, options.experiment))
+
+
+def _parameter(pipeline: Pipeline[Any, Any], name: str, value: Any) -> Any:
+    """Return a parameter as KFP takes it; what is not JSON goes to the store and travels as a reference."""
+    from trainlet_pipelines.pods import shapes
+
+    annotations = hints.annotations_of(pipeline._function)
+    shape = shape_of(name, pipeline.signature.parameters[name], annotations)
+    if shape != "text" and not shapes.is_artifact(shape):
+        if not tracing.is_plain_json(value):
+            raise UserError(f"{name}={value!r} is no JSON, but {pipeline.label} takes {annotations.get(name)}.")
+        return value
+    if tracing.is_plain_json(value):
+        return shapes.to_text(value, name)
+    from trainlet import sessions
+    from trainlet.core import codecs
+    from trainlet.core.settings import Settings
+
+    store = sessions.current(Settings.from_environment()).store
+    return shapes.to_text(codecs.encode(value, store, name=name), name)
+
+
+def _set_caching(spec: dict[str, Any], caching: bool) -> None:
+    """Let KFP reuse results, or not, whatever was compiled."""
+    for component in (spec["root"], *spec.get("components", {}).values()):
+        for task in component.get("dag", {}).get("tasks", {}).values():
+            if "cachingOptions" in task:
+                task["cachingOptions"] = {"enableCache": True} if caching else {}
 
 
 def facts(steps: Mapping[str, Any]) -> dict[str, StepFacts]:

@@ -19,6 +19,7 @@ from trainlet.futures import Future
 
 if TYPE_CHECKING:
     from trainlet.runs import Run
+    from trainlet_pipelines.kubeflow.runs import KubeflowRun
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -164,6 +165,29 @@ class Pipeline(Generic[P, R]):
         """
         return self._compiled(self.trace({}), path, target, register=register, manifest=manifest)
 
+    def submit(
+        self,
+        host: str | None = None,
+        *,
+        experiment: str | None = None,
+        namespace: str | None = None,
+        token: str | None = None,
+        target: Any = None,
+        name: str | None = None,
+        caching: bool | None = None,
+        **params: Any,
+    ) -> KubeflowRun:
+        """Register the code, compile, and start a run on a Kubeflow Pipelines server; return it without waiting.
+
+        `host` is the server (default: KF_PIPELINES_ENDPOINT). `caching=False` makes KFP do every task. Parameters that
+        are not JSON go to the store. Raises UserError for what the server would refuse.
+        """
+        from trainlet import kubeflow
+
+        self._check_complete(params)
+        options = kubeflow.Submission(host, experiment, namespace, token, target, name, caching)
+        return kubeflow.submit(self, self.trace({}), options, params)
+
     def _compiled(
         self,
         traced: tracing.TracedPipeline,
@@ -179,6 +203,7 @@ class Pipeline(Generic[P, R]):
 
         annotations = hints.annotations_of(self._function)
         shapes = {name: kubeflow.shape_of(name, one, annotations) for name, one in self.signature.parameters.items()}
+        shapes = {name: shape if shape[0] != "artifact" else "text" for name, shape in shapes.items()}
         where = targets.of(target)
         out = compiler.compile_graph(traced.graph, kubeflow.facts(traced.steps), path, where, shapes, manifest=manifest)
         if register:

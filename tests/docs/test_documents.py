@@ -75,5 +75,13 @@ def train(data: str, lr: float, *, ctx: tl.Context) -> float:
     assert said.splitlines()[-1] == "0.2"
 
 
+def test_the_pipeline_of_the_page_about_kubeflow_compiles_as_it_stands(
+    runs: Callable[[str], str], tmp_path: Path
+) -> None:
+    (code,) = blocks("docs/kfp.md")
+    runs(code.replace('"nightly.yaml"', repr(str(tmp_path / "nightly.yaml"))))
+    assert "exec-train" in (tmp_path / "nightly.yaml").read_text()
+
+
 def test_the_example_is_at_most_60_lines() -> None:
     assert len((ROOT / "examples" / "digits.py").read_text().splitlines()) <= 60

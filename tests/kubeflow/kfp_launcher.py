@@ -190,7 +190,12 @@ class Launcher:
             }
             for name, one in wanted.get("artifacts", {}).items()
         }
-        logs = {"artifacts": [{"name": "executor-logs", "uri": str(folder / "executor-logs-0"), "metadata": {}}]}
+        kind = {"schemaTitle": "system.Artifact", "schemaVersion": "0.0.1"}
+        logs = {
+            "artifacts": [
+                {"name": "executor-logs", "type": kind, "uri": str(folder / "executor-logs-0"), "metadata": {}}
+            ]
+        }
         return {
             "inputs": {
                 "parameterValues": values,
@@ -206,7 +211,7 @@ class Launcher:
     def command(self, label: str, executor_input: dict[str, Any]) -> list[str]:
         """Return the command of a task with its placeholders filled."""
         container = self.spec["deploymentSpec"]["executors"][label]["container"]
-        text = json.dumps(executor_input)
+        text = json.dumps(printed(executor_input))
         filled = [text if one == "{{$}}" else one for one in [*container["command"], *container.get("args", [])]]
         assert "{{$" not in "".join(one for one in filled if one is not text)
         return [sys.executable if filled[0] in ("python", "python3") else filled[0], *filled[1:]]
@@ -247,6 +252,9 @@ class Launcher:
         told = json.loads(path.read_text()) if path.exists() else {}
         parameters: dict[str, Any] = {}
         for name, one in component.get("outputDefinitions", {}).get("parameters", {}).items():
+            if name in told.get("parameterValues", {}):
+                parameters[name] = doubles(told["parameterValues"][name])
+                continue
             text = Path(outputs["parameters"][name]["outputFile"]).read_text()
             parameters[name] = parse(text, one["parameterType"])
         files: dict[str, Any] = {}
@@ -279,6 +287,15 @@ def doubles(value: Any) -> Any:
     if isinstance(value, list):
         return [doubles(one) for one in value]
     return {name: doubles(one) for name, one in value.items()}
+
+
+def printed(value: Any) -> Any:
+    """Write doubles as KFP's launcher does: one that is whole has no point, so nobody can tell 2.0 from 2."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
+        return int(value)
+    if isinstance(value, list):
+        return [printed(one) for one in value]
+    return {name: printed(one) for name, one in value.items()} if isinstance(value, dict) else value
 
 
 def decide(condition: str, values: dict[str, Any]) -> bool:

@@ -90,7 +90,7 @@ class Builder:
 
     def _ready(self, part: Part) -> bool:
         inner = [part, *self._inside(part.id)] if isinstance(part, graphs.Scope) else [part]
-        own = {one.id for one in inner} | set(self.tasks)
+        own = {one.id for one in inner}
         wanted = {node for one in inner for node in one.after}
         wanted |= {
             leaf.node.partition(".")[0]
@@ -99,7 +99,7 @@ class Builder:
             for leaf in _deep_leaves(expression)
             if isinstance(leaf, graphs.Output)
         }
-        return wanted <= own
+        return all(one in own or one in self.tasks for one in wanted)
 
     def _inside(self, scope_id: str) -> Iterator[Part]:
         yield from (node for node in self.graph.nodes if node.scope == scope_id)

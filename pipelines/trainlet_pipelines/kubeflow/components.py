@@ -6,6 +6,7 @@ pod does the work itself: it gets the step's own limits, retries, secrets and ti
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 import typing
@@ -65,7 +66,7 @@ class Workshop:
             )
         gpu = facts is not None and facts.gpu
         image = self._image(facts)
-        key = (name, text, image, tuple((port, str(one.shape), one.description) for port, one in ports.items()))
+        key = (text, image, tuple((port, str(one.shape), one.description) for port, one in ports.items()))
         if key not in self._made:
             parameters = [_parameter(port, self._input(one), one.default) for port, one in ports.items()]
             if gpu:
@@ -76,7 +77,13 @@ class Workshop:
             if gpu:
                 made.component_spec.task_config_passthroughs = self._passthroughs()
             self._made[key] = made
-        return self._made[key]
+        return self._named(self._made[key], name)
+
+    def _named(self, component: Any, name: str) -> Any:
+        """Return the component under the name of the task that it becomes; reading a signature anew takes kfp long."""
+        spec = copy.copy(component.component_spec)
+        spec.name = name
+        return type(component)(spec, component.pipeline_func)
 
     def surround(self, task: Any, facts: StepFacts | None) -> None:
         """Give a task its variables, Secrets by reference, and, where it does the work itself, the step's limits."""

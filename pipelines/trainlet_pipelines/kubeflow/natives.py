@@ -93,16 +93,25 @@ def _output_of(facts: StepFacts, leaf: graphs.Output) -> tuple[str, tuple[str | 
 
 def call(builder: Builder, node: graphs.Node, facts: StepFacts) -> Any:
     """Call a native component inside of kfp's trace; raises UserError for what it cannot take."""
+    from kfp.dsl.types.type_utils import InconsistentTypeException
+
     known = inputs(facts.native)
     arguments = {
         name: _argument(builder, node, name, expression, known[name]) for name, expression in node.inputs.items()
     }
     try:
         task = facts.native(**arguments)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, InconsistentTypeException) as error:
         raise UserError(f"The KFP component {node.id} refuses its arguments: {error}") from error
     task.set_display_name(node.id)
     return task
+
+
+def _same(given: shapes.Shape, taken: shapes.Shape) -> bool:
+    """Say whether kfp lets a channel of one shape into an input of another as it is."""
+    if isinstance(given, list) and isinstance(taken, list):
+        return bool(given[0] == taken[0])
+    return bool(given == taken)
 
 
 def _argument(
@@ -116,10 +125,13 @@ def _argument(
         case graphs.Output(node=giver, path=path) if giver in wiring.exports and "." not in giver:
             from trainlet_pipelines.kubeflow.wiring import export_name
 
+            if not path:
+                wiring.check(f"{node.id}({name}=...)", expression, wiring.given(giver), shape)
             return builder.tasks[giver].outputs[export_name(kind, path)]
         case graphs.Parameter() | graphs.Output() | graphs.Item():
-            channel = wiring.channels[orders.leaf_key(expression)]
-            if not getattr(expression, "path", ()) and channel.shape not in ("encoded", "text"):
+            channel, whole = wiring.channel(expression)
+            wiring.check(f"{node.id}({name}=...)", expression, channel.shape if whole else "text", shape)
+            if whole and _same(channel.shape, shape):
                 return channel.value
     if shapes.is_artifact(shape):
         raise UserError(

@@ -13,14 +13,16 @@ class Target(Value):
     """Where a compiled pipeline runs.
 
     `image` waits for GPU steps and evaluates conditions; `step_image` runs CPU steps that name no image of their own.
-    `api` is the training API as the pods reach it, `token_secret` the Secret that holds its token. `store_secret` names
-    a Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for an S3 store. `transport_retries` is how often KFP
-    starts a dispatch pod again that could not reach the API; what the user's code does is never repeated by it.
+    `api` is the training API as the pods reach it (`dashboard`: as people do), `token_secret` the Secret that holds its
+    token. `store_secret` names a Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for an S3 store.
+    `transport_retries` is how often KFP starts a dispatch pod again that could not reach the API; what the user's code
+    does is never repeated by it.
     """
 
     image: str = "trainlet/dispatch:latest"
     step_image: str = "trainlet/worker:latest"
     api: str | None = None
+    dashboard: str | None = None
     token_secret: str | None = "trainlet-token"  # noqa: S105 - the name of a Secret, not its content
     token_key: str = "token"  # noqa: S105
     store_secret: str | None = None
@@ -30,7 +32,7 @@ class Target(Value):
 
     def variables(self) -> dict[str, str]:
         """Return the plain environment variables of every pod."""
-        known = {"TRAINLET_API": self.api, "TRAINLET_PROJECT": self.project}
+        known = {"TRAINLET_API": self.api, "TRAINLET_DASHBOARD": self.dashboard, "TRAINLET_PROJECT": self.project}
         return {**{name: value for name, value in known.items() if value is not None}, **self.environment}
 
     def secrets(self) -> list[tuple[str, dict[str, str]]]:

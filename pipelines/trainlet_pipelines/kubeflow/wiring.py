@@ -119,19 +119,24 @@ class Wiring:
                 found[orders.leaf_key(leaf)] = leaf.value
         return found
 
-    def _check_types(self, node: graphs.Node, facts: StepFacts) -> None:
-        """Refuse a result that cannot be what the step takes: found here, not after hours of work."""
-        for name, expression in node.inputs.items():
-            if not isinstance(expression, graphs.Output) or expression.path:
-                continue
-            given, taken = self._given(expression.node), facts.shapes.get(name, "text")
-            if clash(given, taken):
-                raise UserError(
-                    f"{node.id}({name}=...) takes {shown(taken)}, but {expression.node} returns {shown(given)}. "
-                    "Correct one of the two annotations, or convert the value in a step."
-                )
+    def check(self, what: str, expression: graphs.Expression, given: shapes.Shape, taken: shapes.Shape) -> None:
+        """Refuse a result that can never be what is taken: found here, not after hours of work."""
+        if not clash(given, taken):
+            return
+        name = expression.name if isinstance(expression, graphs.Parameter) else getattr(expression, "node", "the item")
+        raise UserError(
+            f"{what} takes {shown(taken)}, but {str(name).replace('.', ' of ')} is {shown(given)}. "
+            "Correct one of the two annotations, or convert the value in a step."
+        )
 
-    def _given(self, giver: str) -> shapes.Shape:
+    def _check_types(self, node: graphs.Node, facts: StepFacts) -> None:
+        for name, expression in node.inputs.items():
+            if isinstance(expression, graphs.Output) and not expression.path:
+                what = f"{node.id}({name}=...)"
+                self.check(what, expression, self.given(expression.node), facts.shapes.get(name, "text"))
+
+    def given(self, giver: str) -> shapes.Shape:
+        """Return the shape of what a node gives, or of an output of a native component."""
         node, _, output = giver.partition(".")
         facts = self.facts[self._functions[node]]
         return facts.returns if facts.native is None else natives.outputs(facts.native)[output]

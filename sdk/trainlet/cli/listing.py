@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from trainlet.cli import output, summary
@@ -10,17 +15,23 @@ from trainlet.core import wire
 from trainlet.core.settings import Settings
 from trainlet.runs import get
 
+if TYPE_CHECKING:
+    from trainlet_pipelines.kubeflow.runs import View as KubeflowView
+
 
 @click.command()
 @click.option("--limit", "-n", type=click.IntRange(1, 500), default=20, show_default=True)
+@click.option("--kubeflow", metavar="HOST", envvar="KF_PIPELINES_ENDPOINT", help="Also show the runs of a KFP server.")
 @output.json_option
-def runs(limit: int, as_json: bool) -> None:
+def runs(limit: int, kubeflow: str | None, as_json: bool) -> None:
     """List runs, the newest first."""
     found = connect(Settings.from_environment()).list_runs(limit)
+    theirs = _kubeflow_runs(kubeflow, limit) if kubeflow else []
     if as_json:
-        output.print_json([view.model_dump(mode="json", exclude={"graph"}) for view in found])
+        shown = [view.model_dump(mode="json", exclude={"graph"}) for view in found]
+        output.print_json([*shown, *(dataclasses.asdict(view) for view in theirs)])
         return
-    if not found:
+    if not found and not theirs:
         click.echo("Nothing has run yet. `trainlet run FILE` starts a pipeline.")
         return
     rows = [
@@ -34,7 +45,24 @@ def runs(limit: int, as_json: bool) -> None:
         ]
         for view in found
     ]
+    rows += [
+        [
+            view.id,
+            view.state,
+            f"{view.created_at[:10]} {output.clock(view.created_at)}",
+            output.seconds_between(view.created_at, view.finished_at),
+            ", ".join(f"{view_task.name} {view_task.state}" for view_task in view.tasks),
+            f"KFP: {view.name} {view.error}".rstrip(),
+        ]
+        for view in theirs
+    ]
     output.table("", ["run", "state", "started (UTC)", "took", "tasks", "reason"], rows, numeric=("took",))
+
+
+def _kubeflow_runs(host: str, limit: int) -> Sequence[KubeflowView]:
+    from trainlet_pipelines.kubeflow import runs as kubeflow_runs
+
+    return kubeflow_runs.Server(host, token=os.environ.get("KF_PIPELINES_TOKEN")).list(limit)
 
 
 @click.command()

@@ -155,3 +155,29 @@ def test_no_project_sees_or_stops_what_another_owns(world):
     assert "args" not in str(caught.value)
     assert world.do(attempts.worker_gone, "w1", "not yours", project="foreign") == []
     assert world.beat("run.step").directive == "continue"
+
+
+def test_one_task_is_resumed_and_the_rest_of_its_run_stays(world):
+    for key in ("run.a", "run.b"):
+        world.running(key)
+        world.finish(key, outcome="failed", error={"kind": "user", "message": "boom"})
+    assert world.run().state == "failed"
+    view = world.do(tasks.resume, "default", "run.a", wire.Resume(dispatcher={"id": "pod", "lease_s": 30}))
+    assert (view.state, view.error) == ("dispatched", None)
+    assert (world.task("run.b").state, world.run().state) == ("failed", "running")
+    world.wait(31)
+    assert world.task("run.a").state == "canceled", "the new dispatcher's lease decides"
+
+
+def test_a_task_that_succeeded_is_not_resumed(world):
+    world.running("run.a")
+    before = world.finish("run.a", output=1)
+    assert world.do(tasks.resume, "default", "run.a", wire.Resume()).model_dump() == before.model_dump()
+
+
+def test_a_run_of_kfp_whose_lost_task_was_stopped_still_takes_new_tasks(world):
+    world.create("run.a")
+    cancel(world, "run.a")
+    assert world.run().state == "canceled"
+    world.create("run.b")
+    assert world.run().state == "running"

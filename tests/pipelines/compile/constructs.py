@@ -1,4 +1,4 @@
-"""One pipeline for each construct, as a user would write it; `ALL` names them for the golden files."""
+"""One pipeline for each construct, as a user would write it; `ALL` names those with golden files, the rest are walked."""
 
 from dataclasses import dataclass
 
@@ -149,3 +149,59 @@ def natives(text: str = "a", limit: int = 1) -> str:
 
 
 ALL = (plain, constants, branches, loops, ends, nested, natives)
+
+
+@tl.step
+def listed(a: float, b: int, c: list[int], d: dict[str, float], e: int | None, f: bool) -> str:
+    return str([a, b, c, d, e, f])
+
+
+@tl.pipeline
+def kinds(
+    lr: float = 2.0,
+    epochs: int = 3,
+    layers: list[int] = [1],  # noqa: B006
+    scale: dict[str, float] = {"a": 1.0},  # noqa: B006
+    none: int | None = None,
+    flag: bool = True,
+) -> str:
+    return describe(listed(lr, epochs, layers, scale, none, flag))
+
+
+@tl.pipeline
+def quotes() -> str:
+    return describe(describe({"a": "{{$}} {{workflow.name}} $(x) '\"", "b": "\n"}))
+
+
+@tl.step
+def divide(left: float) -> float:
+    return left / 0
+
+
+@tl.pipeline
+def ends_badly() -> float:
+    with tl.on_exit():
+        tell(tl.run_status())
+    return divide(1.0)
+
+
+@dsl.component(base_image="python:3.11", install_kfp_package=False)
+def measure(data: dsl.Input[dsl.Dataset], copy: dsl.Output[dsl.Dataset]):
+    from pathlib import Path
+
+    rows = len(Path(data.path, "x.txt").read_text())
+    Path(copy.path).write_text(f"written by kfp: {rows}")
+    copy.metadata["rows"] = rows
+
+
+@tl.step
+def read(data: tl.Dataset) -> str:
+    return data.path.read_text()
+
+
+@tl.pipeline
+def mixed(text: str = "a") -> str:
+    rows = tl.from_kfp(count_rows)(text=text)
+    half = tl.from_kfp(halve)(value=rows)
+    copied = tl.from_kfp(measure)(data=prepare(name="123456789"))
+    return describe([rows, half, read(copied)])

@@ -1,0 +1,106 @@
+"""The lease is renewed on one connection, over cuts; the last words go out on it without waiting."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from trainlet.core import wire
+from trainlet_pipelines.pods.leases import Lease
+
+REPLY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+
+class Server:
+    """Answers requests on a socket; `cut` ends a connection after so many bytes of the next reply."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.requests: queue.Queue[tuple[int, str, Any]] = queue.Queue()
+        self.cut: int | None = None
+        self._number = 0
+        self._open: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        for one in (self._listener, *self._open):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                channel, _ = self._listener.accept()
+                self._open.append(channel)
+                self._number += 1
+                threading.Thread(target=self._serve, args=(channel, self._number), daemon=True).start()
+
+    def _serve(self, channel: socket.socket, number: int) -> None:
+        with contextlib.suppress(OSError), channel.makefile("rb") as stream:
+            while line := stream.readline():
+                length = 0
+                while (header := stream.readline().strip()) != b"":
+                    if header.lower().startswith(b"content-length:"):
+                        length = int(header.split(b":")[1])
+                body = json.loads(stream.read(length))
+                self.requests.put((number, line.split()[1].decode(), body))
+                if self.cut is not None:
+                    at, self.cut = self.cut, None
+                    channel.sendall(REPLY[:at])
+                    channel.shutdown(socket.SHUT_RDWR)
+                    return
+                channel.sendall(REPLY)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()
+
+
+def started(server: Server, lease_s: float = 1.0) -> Lease:
+    lease = Lease(server.url, "secret", wire.DispatcherLease(id="pod", lease_s=lease_s), "kfp-task")
+    lease.start()
+    return lease
+
+
+def test_renewals_go_out_on_one_connection(server: Server) -> None:
+    lease = started(server)
+    seen = [server.requests.get(timeout=10) for _ in range(3)]
+    lease.close()
+    assert {(number, path) for number, path, _ in seen} == {(1, "/v1/dispatchers/pod:heartbeat")}
+    assert seen[0][2] == {"id": "pod", "lease_s": 1.0}
+
+
+@pytest.mark.parametrize("at", range(len(REPLY)))
+def test_a_connection_that_is_cut_at_any_byte_of_the_reply_is_made_anew(at: int, server: Server) -> None:
+    server.cut = at
+    lease = started(server)
+    first, second = (server.requests.get(timeout=10) for _ in range(2))
+    lease.close()
+    assert (first[0], second[0]) == (1, 2) and first[1:] == second[1:]
+
+
+def test_the_last_words_are_one_write_on_the_open_connection(server: Server) -> None:
+    lease = started(server, lease_s=3600.0)
+    server.requests.get(timeout=10)
+    lease.say_farewell()
+    number, path, body = server.requests.get(timeout=10)
+    assert (number, path) == (1, "/v1/tasks/kfp-task:cancel")
+    assert body["reason"] == "the dispatch pod was told to end"
+    lease.close()
+
+
+def test_without_a_connection_there_are_no_last_words_and_no_error() -> None:
+    lease = Lease("http://127.0.0.1:9", None, wire.DispatcherLease(id="pod"), "kfp-task")
+    lease.say_farewell()
