@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainlet.core.clocks import Clock, SystemClock
-from trainlet.core.errors import PlatformError
+from trainlet.core.errors import PlatformError, TrainletError
 from trainlet.core.specs import FunctionSpec
 from trainlet.core.wire import Deployment
 from trainlet_knative import deployments, objects
@@ -24,7 +24,8 @@ _LOG = logging.getLogger(__name__)
 _RECHECK_NS = 30_000_000_000
 _SERVING = "serving.knative.dev/v1"
 _JOB_SINK = "sinks.knative.dev/v1alpha1"
-SELECTOR = "app.kubernetes.io/managed-by=trainlet,trainlet.dev/function"
+FUNCTION = "trainlet.dev/function"
+SELECTOR = f"app.kubernetes.io/managed-by=trainlet,{FUNCTION}"
 _KINDS = frozenset(
     {
         ("v1", "ServiceAccount"),
@@ -86,16 +87,22 @@ class KnativeBackend:
         Only what carries our labels and was applied by us is ever removed. A floor that an earlier process left is taken
         back. One function that fails leaves the others unharmed; the first failure is raised at the end.
         """
-        failures: list[PlatformError] = []
+        failures: list[TrainletError] = []
         wanted: dict[str, dict[str, Any]] = {}
+        untouched: set[tuple[str, str]] = set()
         for project, spec in functions:
-            wanted |= {path_of(one): one for one in objects.all_objects(self._cluster, project, spec)}
+            try:
+                wanted |= {path_of(one): one for one in objects.all_objects(self._cluster, project, spec)}
+            except TrainletError as error:  # the cluster's settings changed and cannot describe it any more
+                untouched.add((self._cluster.namespace_of(project), spec.name))
+                failures.append(error)
         for namespace in sorted({self._cluster.namespace_of(project) for project in projects}):
             try:
-                self._keep_namespace(namespace, {at: one for at, one in wanted.items() if _in(one, namespace)})
+                here = {at: one for at, one in wanted.items() if one["metadata"].get("namespace") == namespace}
+                self._keep_namespace(namespace, here, {name for of, name in untouched if of == namespace})
             except PlatformError as error:
-                self.failed_applies += 1
                 failures.append(error)
+        self.failed_applies += len(failures)
         if failures:
             raise failures[0]
 
@@ -120,7 +127,7 @@ class KnativeBackend:
         self._pins.close()
         self._kubernetes.close()
 
-    def _keep_namespace(self, namespace: str, wanted: dict[str, dict[str, Any]]) -> None:
+    def _keep_namespace(self, namespace: str, wanted: dict[str, dict[str, Any]], untouched: set[str]) -> None:
         kinds = {(one["apiVersion"], one["kind"]) for one in wanted.values()} | _KINDS
         for api_version, kind in sorted(kinds):
             folder = path(api_version, namespace, PLURALS[kind])
@@ -131,7 +138,7 @@ class KnativeBackend:
                     _LOG.info("putting %s right", at)
                     self._kubernetes.apply(one)
             for at in found.keys() - here.keys():
-                if _is_ours(found[at]):
+                if _is_ours(found[at]) and found[at]["metadata"]["labels"][FUNCTION] not in untouched:
                     _LOG.info("removing %s: no function needs it", at)
                     self._kubernetes.delete(at)
         self._lower_floors(namespace)
@@ -163,10 +170,6 @@ def covers(found: Any, wanted: Any) -> bool:
     if isinstance(wanted, list):
         return isinstance(found, list) and len(found) == len(wanted) and all(map(covers, found, wanted))
     return bool(found == wanted)
-
-
-def _in(wanted: dict[str, Any], namespace: str) -> bool:
-    return bool(wanted["metadata"].get("namespace") == namespace)
 
 
 def _is_ours(found: dict[str, Any]) -> bool:

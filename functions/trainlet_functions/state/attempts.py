@@ -57,6 +57,7 @@ def claim(tx: Transaction, worker: WorkerIdentity, key: str, epoch: int, body: w
     Raises Taken when somebody else has it, it is over, or the epoch is not the current one; AccessError when the task
     belongs to another function.
     """
+    _bury_earlier_process(tx, worker, body.nonce)
     task = tx.conn.execute(_TASK, {"this_key": key}).one_or_none()
     if task is None or task.project != worker.project or task.epoch != epoch:
         raise Taken(f"Task {key} is not at epoch {epoch}.")
@@ -75,6 +76,7 @@ def claim(tx: Transaction, worker: WorkerIdentity, key: str, epoch: int, body: w
 
 def claim_next(tx: Transaction, worker: WorkerIdentity, body: wire.ClaimRequest) -> wire.ClaimReply | None:
     """Give the oldest dispatched task of the worker's function, or None."""
+    _bury_earlier_process(tx, worker, body.nonce)
     held = (_TABLE.c.worker == worker.worker) & (_TABLE.c.state == "running") & (_TABLE.c.nonce == body.nonce)
     for attempt in tx.all(sa.select(_TABLE).where(held).limit(1)):
         task = tx.conn.execute(sa.select(_TASKS).where(_TASKS.c.key == attempt.task)).one()
@@ -93,6 +95,17 @@ def claim_next(tx: Transaction, worker: WorkerIdentity, body: wire.ClaimRequest)
         raise refused
     note_worker(tx, worker, body.url, busy=False)
     return None
+
+
+def _bury_earlier_process(tx: Transaction, worker: WorkerIdentity, nonce: str) -> None:
+    """Give up what a worker had before its process was started again: nobody needs to wait for the lease."""
+    process, dot, _ = nonce.partition(".")
+    if not dot:
+        return
+    theirs = (_TABLE.c.worker == worker.worker) & (_TABLE.c.state == "running")
+    for attempt in tx.all(sa.select(_TABLE.c.task, _TABLE.c.epoch, _TABLE.c.nonce).where(theirs)):
+        if attempt.nonce.partition(".")[0] != process:
+            lost(tx, attempt.task, attempt.epoch, f"worker {worker.worker} was started again")
 
 
 def _start(tx: Transaction, worker: WorkerIdentity, task: sa.Row[Any], body: wire.ClaimRequest) -> wire.ClaimReply:

@@ -30,6 +30,7 @@ from trainlet_functions.state import (
 from trainlet_functions.state.database import Database, Transaction
 
 LEADER_S = 10.0
+JOB_S = 1200.0  # how long the Job of an event may take to claim before it counts as lost
 FORGET_S = 900.0  # how long a worker of a cluster, whose end nobody tells, stays known after its last word
 _LOG = logging.getLogger(__name__)
 _TASKS = schema.tasks
@@ -157,12 +158,14 @@ def overdue_stops(tx: Transaction) -> None:
 def announce_again(tx: Transaction) -> None:
     """Announce dispatched tasks that nobody claimed in time, unless an announcement is still on its way."""
     for task in tx.all(_unannounced(tx)):
+        spec = functions.spec(tx, task.project, task.function, task.digest)
+        if spec.backend == "job" and tx.now_ns - task.announced_ns < JOB_S * 1e9:
+            continue  # another event would be another Job beside the one whose pod is still on its way
         again = not outbox.pending(tx, task.key, task.epoch)
         number = task.announcements + again
         values = {"announced_ns": tx.now_ns, "announcements": number}
         tx.run(_TASKS.update().where(_TASKS.c.key == task.key).values(values))
         if again:
-            spec = functions.spec(tx, task.project, task.function, task.digest)
             outbox.wake_up(tx, task, spec, task.epoch, number)
 
 

@@ -44,7 +44,8 @@ class Worker:
         self._drains = 0
         self._reason = ""
         self._attempt: Attempt | None = None
-        self._nonce = uuid.uuid4().hex
+        self._process = uuid.uuid4().hex[:16]
+        self._nonce = self._new_nonce()
         self._next_ask = 0.0
         self._lock = threading.Lock()
         self._woken = threading.Event()
@@ -76,7 +77,7 @@ class Worker:
                 self._woken.set()
                 return 503
             self._busy = True
-            self._nonce = uuid.uuid4().hex
+            self._nonce = self._new_nonce()
         finally:
             self._lock.release()
         self._woken.set()
@@ -173,7 +174,7 @@ class Worker:
             self._next_ask = time.monotonic() + ASK_AGAIN_S
             return None
         self._next_ask = time.monotonic() + self._settings.limits.announce_s
-        self._nonce = uuid.uuid4().hex
+        self._nonce = self._new_nonce()
         return claim
 
     def _do(self, claim: ClaimReply) -> None:
@@ -190,6 +191,9 @@ class Worker:
             with self._lock:
                 self._busy = False
         self._woken.set()
+
+    def _new_nonce(self) -> str:
+        return f"{self._process}.{uuid.uuid4().hex}"
 
     def _request(self) -> ClaimRequest:
         devices = None if self._settings.devices is None else list(self._settings.devices)

@@ -299,7 +299,8 @@ class Page(Reply):
 class ClaimRequest(Request):
     """`POST /v1/attempts/{task}/{epoch}:claim` and `/v1/functions/{name}:claim-next`.
 
-    `nonce` names this claim: the same worker and nonce again, after a lost reply, gets the same attempt. `url` is
+    `nonce` names this claim: the same worker and nonce again, after a lost reply, gets the same attempt. What is before
+    its first dot, if there is one, names the worker's process: another one tells that the earlier one has died. `url` is
     where the worker takes events; `devices` are those it found itself (Knative), else the API assigns them.
     """
 

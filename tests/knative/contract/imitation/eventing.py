@@ -28,7 +28,10 @@ class Broker:
         self._speed = speed
         self.delivered: list[tuple[str, int]] = []
         self.dead: list[str] = []
+        self.accepted: list[tuple[dict[str, str], bytes]] = []
+        self.lost = 0
         self.duplicate = False  # deliver everything twice
+        self.lossy = False  # acknowledge everything and deliver nothing
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -39,6 +42,10 @@ class Broker:
         self._server.server_close()
 
     def _accept(self, namespace: str, headers: dict[str, str], body: bytes) -> None:
+        if self.lossy:
+            self.lost += 1
+            return
+        self.accepted.append((headers, body))
         attributes = {name[3:]: value for name, value in headers.items() if name.startswith("ce-")}
         triggers = self._api.under(f"/apis/eventing.knative.dev/v1/namespaces/{namespace}/triggers")
         for trigger in triggers.values():

@@ -1,0 +1,52 @@
+"""Events between the training API and a pod: foreign ones, old ones, lost ones."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+WAKE_UP = {
+    "ce-specversion": "1.0",
+    "ce-type": "dev.trainlet.step.requested",
+    "ce-source": "/projects/default",
+    "ce-id": "forged.1.1",
+    "ce-subject": "forged",
+    "ce-trainletfunction": "held",
+    "content-type": "application/json",
+}
+DATA = {"task": "forged", "epoch": 1, "function": "held", "project": "default", "digest": "0" * 64, "bundle": "1" * 64}
+
+
+def test_S1_an_event_that_the_api_did_not_sign_runs_nothing(training: Any, cluster: Any) -> None:
+    training.deploy()
+    key = training.start(30)
+    pod = training.pod_of(key)
+    signature = {"ce-trainletsig": "A" * 86}
+    for headers in (WAKE_UP, {**WAKE_UP, **signature}):
+        cluster.post_event(headers, json.dumps(DATA).encode())
+    training.eventually(lambda: [status for _, status in cluster.broker.delivered if status in (401, 403)][1:])
+    assert training.state(key) == "running"
+    assert cluster.pods("held") == [pod]
+    assert set(cluster.broker.dead) == {"forged.1.1"}, "refused for good, not tried again and again"
+
+
+def test_T4_a_task_whose_event_was_lost_is_announced_again(training: Any, cluster: Any) -> None:
+    """The broker acknowledges and loses everything: the floor brings a pod only after a first event, so one must come."""
+    training.deploy()
+    cluster.broker.lossy = True
+    key = training.start(0.3)
+    training.eventually(lambda: cluster.broker.lost, what="an event is lost")
+    cluster.broker.lossy = False
+    assert training.result(key)["attempt"] == 1
+
+
+def test_an_event_for_a_task_that_is_over_is_acknowledged_and_does_nothing(training: Any, cluster: Any) -> None:
+    training.deploy()
+    key = training.start(0.3)
+    training.result(key)
+    headers, body = cluster.broker.accepted[-1]
+    before = len(cluster.broker.delivered)
+    cluster.post_event(headers, body)
+    training.eventually(lambda: len(cluster.broker.delivered) > before)
+    assert cluster.broker.delivered[-1][1] == 202
+    assert len(training.client.get_task(key).attempts) == 1

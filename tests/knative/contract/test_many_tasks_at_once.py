@@ -1,0 +1,58 @@
+"""Scale-out: as many pods as tasks, at once; none waits behind a busy pod, and no busy pod is taken away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+COLD_START_S = 25.0  # of a worker on a machine that does other things; far below what a busy pod would make it wait
+
+
+def test_five_tasks_at_once_on_a_function_at_zero_each_get_a_pod(training: Any) -> None:
+    training.deploy()
+    keys = [training.start(40) for _ in range(5)]
+    pods = {training.pod_of(key) for key in keys}
+    assert len(pods) == 5
+    for key in keys:
+        assert training.state(key) == "running", "none has ended: they ran at the same time"
+        training.client.cancel_task(key)
+    for key in keys:
+        training.wait(key, "canceled")
+
+
+def test_tasks_that_arrive_while_all_pods_are_busy_do_not_wait_for_them(training: Any, cluster: Any) -> None:
+    training.deploy()
+    keys = []
+    for number in range(4):
+        keys.append(training.start(60))
+        training.pod_of(keys[-1])
+        training.eventually(lambda wanted=number + 1: cluster.floor("held") == wanted)
+    assert len({training.pod_of(key) for key in keys}) == 4
+    for key in keys:
+        training.client.cancel_task(key)
+        training.wait(key, "canceled")
+
+
+def test_T5_a_broker_that_delivers_everything_twice_starts_nothing_twice(training: Any, cluster: Any) -> None:
+    training.deploy()
+    cluster.broker.duplicate = True
+    keys = [training.start(0.5) for _ in range(3)]
+    for key in keys:
+        assert training.result(key)["attempt"] == 1
+    assert all(len(training.client.get_task(key).attempts) == 1 for key in keys)
+
+
+def test_a_scale_down_spares_the_busy_pod(training: Any, cluster: Any) -> None:
+    """One long task and three short ones: the pods of the short ones go, in whatever order Knative picks."""
+    training.deploy()
+    long = training.start(120)
+    busy = training.pod_of(long)
+    short = [training.start(1.0) for _ in range(3)]
+    training.eventually(lambda: len(cluster.pods("held")) == 4, what="four pods")
+    for key in short:
+        training.result(key)
+    training.eventually(lambda: cluster.pinned(busy), what="the busy pod is pinned")
+    training.eventually(lambda: cluster.pods("held") == [busy], cluster.seconds(1200), what="scale down to one")
+    assert training.state(long) == "running"
+    training.client.cancel_task(long)
+    training.wait(long, "canceled")
+    training.eventually(lambda: cluster.pods("held") == [], cluster.seconds(1200), what="scale to zero")
