@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from trainlet import cli
-from trainlet.cli import clusters, doctor, execution, listing
+from trainlet.cli import clusters, deployment, doctor, execution, listing
 from trainlet_knative import installs
 from trainlet_knative.clusters import Cluster
 
@@ -29,8 +29,11 @@ def test_it_is_ten_commands() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_and_its_options_exist(command: str) -> None:
-    known = {one.name: one for one in (*execution.COMMANDS, *listing.COMMANDS, *doctor.COMMANDS, *clusters.COMMANDS)}
+    modules = (execution, listing, doctor, clusters, deployment)
+    known = {one.name: one for module in modules for one in module.COMMANDS}
     _, name, *arguments = shlex.split(command)
+    if name == "token":
+        known, name, arguments = known["token"].commands, arguments[0], arguments[1:]
     if name == "manifests":
         arguments = [one for one in arguments if one not in ("--signing-key", "signing.key")]  # no such file here
     with click.Context(cli.cli):

@@ -149,3 +149,14 @@ def test_the_floor_of_a_revision_may_be_set_and_a_pod_pinned(
     server.admin.create(f"/api/v1/namespaces/trainlet-{project}/pods", pod)
     patch = {"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "1000"}}}
     assert backend._kubernetes.merge(f"/api/v1/namespaces/trainlet-{project}/pods/busy", patch) is not None
+
+
+def test_the_state_of_a_projects_functions_may_be_read(
+    backend: KnativeBackend, spec: FunctionSpec, project: str
+) -> None:
+    job = spec.model_copy(update={"name": "job", "backend": "job"})
+    backend.apply(project, spec)
+    backend.apply(project, job)
+    found = backend.status(project)
+    assert found.keys() == {spec.name, "job"}
+    assert not found[spec.name].ready, "no Knative runs here"
