@@ -109,9 +109,9 @@ def test_a_worker_whose_process_started_again_gives_up_what_the_earlier_one_had(
     view = world.create("run.held")
     world.claim("run.held", view.epoch, worker="w2", nonce="first.1")
     assert world.claim_next("w2", "second.1").task.key in ("run.later", "run.held")
-    (attempt,) = [one for one in world.get("run.held").attempts if one.epoch == 1]
+    (attempt,) = [one for one in world.task("run.held").attempts if one.epoch == 1]
     assert (attempt.state, attempt.reason) == ("lost", "worker w2 was started again")
-    assert world.get("run.step").state == "running", "another worker's is not touched"
+    assert world.task("run.step").state == "running", "another worker's is not touched"
 
 
 def test_only_the_token_of_the_attempt_is_good_for_it(world):
