@@ -78,8 +78,9 @@ class Images:
         return self._containers[target]
 
     def _command(self, *arguments: str) -> list[str]:
+        driver = (self.folder / "driver").read_text().strip()
         folders = ["--root", str(self.folder / "storage"), "--runroot", str(self.folder / "run")]
-        return ["buildah", "--storage-driver", os.environ.get("STORAGE_DRIVER", "vfs"), *folders, *arguments]
+        return ["buildah", "--storage-driver", driver, *folders, *arguments]
 
 
 @pytest.fixture(scope="session")
