@@ -94,5 +94,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Images]:
     folder = tmp_path_factory.mktemp("images")
     environment = {**os.environ, "PYTHON": sys.executable}
     subprocess.run([str(Path(__file__).parent / "build.sh"), str(folder)], env=environment, check=True)
-    yield Images(folder)
-    shutil.rmtree(folder, ignore_errors=True)
+    built = Images(folder)
+    yield built
+    built.buildah("rm", "--all")  # it unmounts what was mounted
+    shutil.rmtree(folder)
