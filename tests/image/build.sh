@@ -3,20 +3,34 @@
 #
 #   build.sh FOLDER     the storage is FOLDER/storage, the images are localhost/trainlet-{base,dispatch,worker,api}
 #
-# Needs root, buildah and debootstrap. `vfs` copies every layer, and works on any file system.
+# Needs root, buildah and debootstrap. Layers are an overlay where this file system can be below one; elsewhere (in most
+# containers) they are copied by `vfs`. STORAGE_DRIVER chooses; FOLDER/driver says which it was.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$(realpath -m "$1")
 suite=${TRAINLET_TEST_IMAGE_SUITE:-$(. /etc/os-release && echo "$VERSION_CODENAME")}
 mirror=${TRAINLET_TEST_IMAGE_MIRROR:-http://deb.debian.org/debian}
-export STORAGE_DRIVER=${STORAGE_DRIVER:-vfs} BUILDAH_ISOLATION=chroot
-builder() { buildah --root "$folder/storage" --runroot "$folder/run" "$@"; }
 mkdir -p "$folder"
 cd "$folder"
 
+possible_driver() {
+  mkdir -p probe/{lower,upper,work,merged}
+  if mount -t overlay overlay -o lowerdir=probe/lower,upperdir=probe/upper,workdir=probe/work probe/merged 2>/dev/null; then
+    umount probe/merged
+    echo overlay
+  else
+    echo vfs
+  fi
+  rm -rf probe
+}
+driver=${STORAGE_DRIVER:-$(possible_driver)}
+echo "$driver" >driver
+export BUILDAH_ISOLATION=chroot
+builder() { buildah --storage-driver "$driver" --root "$folder/storage" --runroot "$folder/run" "$@"; }
+
 step() { printf '%(%T)T %s\n' -1 "$1"; }
 
-step "the base: Debian $suite with Python"
+step "the base: Debian $suite with Python (layers: $driver)"
 debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates "$suite" base "$mirror" >debootstrap.log 2>&1 ||
   { tail -20 debootstrap.log >&2; exit 1; }
 rm -rf base/var/cache/apt/archives/*.deb base/var/lib/apt/lists/* base/usr/share/doc base/usr/share/locale base/usr/share/man

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 _SWITCH = "TRAINLET_TEST_IMAGE_BUILD"
+_BUILT = "TRAINLET_TEST_IMAGE_FOLDER"
 
 
 class Images:
@@ -77,17 +78,23 @@ class Images:
         return self._containers[target]
 
     def _command(self, *arguments: str) -> list[str]:
+        driver = (self.folder / "driver").read_text().strip()
         folders = ["--root", str(self.folder / "storage"), "--runroot", str(self.folder / "run")]
-        return ["buildah", "--storage-driver", os.environ.get("STORAGE_DRIVER", "vfs"), *folders, *arguments]
+        return ["buildah", "--storage-driver", driver, *folders, *arguments]
 
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Images]:
-    """Build the images; takes minutes."""
+    """Build the images, which takes minutes, or take those of a folder where `build.sh` has built them."""
+    if _BUILT in os.environ:
+        yield Images(Path(os.environ[_BUILT]))
+        return
     if os.environ.get(_SWITCH) != "1":
         pytest.skip(f"{_SWITCH} is not 1: building images needs root, buildah and debootstrap, and takes minutes")
     folder = tmp_path_factory.mktemp("images")
     environment = {**os.environ, "PYTHON": sys.executable}
     subprocess.run([str(Path(__file__).parent / "build.sh"), str(folder)], env=environment, check=True)
-    yield Images(folder)
-    shutil.rmtree(folder, ignore_errors=True)
+    built = Images(folder)
+    yield built
+    built.buildah("rm", "--all")  # it unmounts what was mounted
+    shutil.rmtree(folder)

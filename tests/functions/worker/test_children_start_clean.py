@@ -7,6 +7,8 @@ from typing import Any
 import psutil
 import pytest
 
+from trainlet.core import traces
+
 pytestmark = pytest.mark.timeout(60)
 
 
@@ -166,3 +168,11 @@ def test_orphans_that_end_are_collected(bench: Any) -> None:
     worker = psutil.Process(bench.started[0].pid)
     left = [one for one in worker.children(recursive=True) if one.status() == psutil.STATUS_ZOMBIE]
     assert left == []
+
+
+def test_a_child_is_told_its_span_in_the_trace_of_its_run(bench: Any) -> None:
+    key = bench.offer("import os\ndef f(): return os.environ['TRACEPARENT']")
+    task = bench.api.offered[key].task
+    bench.start()
+    told = traces.parse(bench.finish().output)
+    assert told == traces.of_attempt(task.run_id, key, {}, 1)
