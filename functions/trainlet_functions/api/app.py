@@ -7,7 +7,19 @@ import json
 from flask import Flask, Response, request
 
 from trainlet.core import wire
-from trainlet_functions.api import access, attempts, dashboard, events, functions, logs, metrics, problems, runs, service, usage
+from trainlet_functions.api import (
+    access,
+    attempts,
+    dashboard,
+    events,
+    functions,
+    logs,
+    metrics,
+    problems,
+    runs,
+    service,
+    usage,
+)
 from trainlet_functions.api.routes import Routes
 from trainlet_functions.platform import Platform
 
