@@ -71,7 +71,7 @@ def measure(home: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     ours(3, home / "warm.yaml"), peer(3, home / "warm.yaml")
     for size in SIZES:
-        rounds = 3 if size == 3 else 1
+        rounds = 5 if size == 3 else 2
         pairs = [(ours(size, home / "ours.yaml"), peer(size, home / "peer.yaml")) for _ in range(rounds)]
         mine, other = median(one[0][0] for one in pairs), median(one[1][0] for one in pairs)
         found[f"compile_{size}_ms"] = round(mine * 1e3, 1)

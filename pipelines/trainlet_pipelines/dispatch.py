@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+from pathlib import PurePosixPath
 from typing import Any
 
 from trainlet.core import codecs, wire
@@ -63,7 +64,9 @@ class _Dispatch:
             raise UserError("KFP's executor input names no output artifact, so the task has no key. Compile it again.")
         self._executor, self._order, self._node = executor, order, root.parent.name
         self._key = f"kfp-{sha256_hex(str(root).encode())[:40]}"
-        self._run_id = f"kfp-{os.environ.get('KFP_RUN_ID') or sha256_hex(str(root.parent.parent).encode())[:16]}"
+        run = os.environ.get("KFP_RUN_ID") or sha256_hex(str(root.parent.parent).encode())[:16]
+        self._run_id = f"kfp-{run}"
+        self._pipeline = _pipeline_of(root, run)
         self._client = stations.client(settings)
         self._store = stations.store(settings)
         self._url = (os.environ.get("TRAINLET_DASHBOARD") or self._client.url).rstrip("/")
@@ -75,7 +78,7 @@ class _Dispatch:
         say(f"trainlet: {self._url}/runs/{self._run_id} task {self._key}")
         body = self._body()
         labels = {"kfp.run": self._run_id.removeprefix("kfp-")}
-        self._client.put_run(self._run_id, wire.RunCreate(pipeline=self._order.pipeline or self._node, labels=labels))
+        self._client.put_run(self._run_id, wire.RunCreate(pipeline=self._pipeline, labels=labels))
         lease = leases.Lease(self._client.url, self._client.token, self._lease, self._key)
         signal.signal(signal.SIGTERM, lambda *_: _leave(lease))
         lease.start()
@@ -131,6 +134,11 @@ class _Dispatch:
         written.close()
         say(f"trainlet: {usage.gpu_seconds} GPU-seconds, {usage.cost_nano / 1e9:.6f} {usage.currency}")
         return stations.EXIT_DONE
+
+
+def _pipeline_of(root: PurePosixPath, run: str) -> str:
+    """Return the pipeline's name, the same for all tasks of a run: the root is `.../<pipeline>/<run>/<task>/<uuid>`."""
+    return root.parents[2].name if len(root.parents) > 2 and root.parents[1].name == run else "kubeflow"
 
 
 def _failure(task: wire.TaskView, url: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kfp import compiler, dsl
 
 import trainlet as tl
 
@@ -71,3 +72,22 @@ def test_a_step_that_fails_fails_once_and_says_why_last(launcher: Any, faulty: A
     assert [pod.code for pod in pods] == [1, 1, 1]
     assert "ValueError: no luck" in pods[0].stdout and "trainlet: gpu-fails failed at faulty.py" in pods[0].stdout
     assert len(tl.runs.get(f"kfp-{run.run_id}").tasks[0].attempts) == 1, "KFP's retries repeat no user code"
+
+
+def test_steps_in_somebodys_own_pipeline_share_one_run(launcher: Any, faulty: Any, shared: Any, tmp_path: Path) -> None:
+    faulty.tiny.register()
+    tiny, where = faulty.tiny.as_component(), faulty.where.as_component()
+    faulty.where.register()
+
+    @dsl.pipeline(name="own")
+    def own():  # kfp reads no annotations that are strings
+        doubled = tiny(value=tiny(value=3).outputs["output"])
+        where().after(doubled)
+
+    run = launcher(faulty.long)
+    compiler.Compiler().compile(own, str(tmp_path / "own.yaml"))
+    run = Launcher(tmp_path / "own.yaml", tmp_path / "own", run.environment, run.secrets)
+    run.run()
+    assert run.outputs["tiny-2"]["output"] == 12.0
+    view = tl.runs.get(f"kfp-{run.run_id}").view
+    assert (view.pipeline, view.state, sum(view.task_counts.values())) == ("own", "succeeded", 3)

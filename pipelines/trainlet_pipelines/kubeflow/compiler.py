@@ -71,7 +71,7 @@ def as_component(facts: StepFacts, target: targets.Target | None = None) -> Any:
     for name, shape in facts.shapes.items():
         ports[name] = _own_port(name, shape, facts)
     kind = _result_kind(facts.returns)
-    order = wiring.step_order(facts, ports, {}, {"output": orders.Export(kind=kind)}, "")
+    order = wiring.step_order(facts, ports, {}, {"output": orders.Export(kind=kind)})
     with _quiet():
         component = workshop.component(facts.label, order, ports, facts)
     return Surrounded(component, workshop, facts)

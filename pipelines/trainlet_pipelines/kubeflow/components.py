@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainlet.core.errors import UserError
+from trainlet.core.specs import FunctionSpec
 from trainlet_functions import secrets
 from trainlet_knative.objects.pods import SECRET_KEY
 from trainlet_pipelines.kubeflow.facts import StepFacts
@@ -44,6 +45,7 @@ class Workshop:
     def __init__(self, target: Target, dsl: Any, kubernetes: Any) -> None:
         self.target, self.dsl, self._kubernetes = target, dsl, kubernetes
         self._made: dict[tuple[Any, ...], Any] = {}
+        self._platform: dict[str, Any] = {}
 
     def task(
         self, name: str, order: orders.Order, ports: Mapping[str, Port], facts: StepFacts | None, display: str
@@ -87,36 +89,32 @@ class Workshop:
 
     def surround(self, task: Any, facts: StepFacts | None) -> None:
         """Give a task its variables, Secrets by reference, and, where it does the work itself, the step's limits."""
-        kubernetes = self._kubernetes
-        kubernetes.use_field_path_as_env(task, "KFP_RUN_ID", "metadata.labels['pipeline/runid']")
+        self._on_cluster(task, facts)
         for name, value in self.target.variables().items():
             task.set_env_variable(name, value)
-        for secret, keys in self.target.secrets():
-            kubernetes.use_secret_as_env(task, secret, keys)
         if facts is None or facts.spec is None:
             return
-        if facts.gpu:
-            if self.target.transport_retries:
-                task.set_retry(self.target.transport_retries, backoff_duration="10s", backoff_factor=2.0)
-            return
-        self._limits(task, facts)
+        if not facts.gpu:
+            _limit(task, facts.spec)
+        elif self.target.transport_retries:
+            task.set_retry(self.target.transport_retries, backoff_duration="10s", backoff_factor=2.0)
 
-    def _limits(self, task: Any, facts: StepFacts) -> None:
-        spec, kubernetes = facts.spec, self._kubernetes
-        assert spec is not None
-        if spec.resources.cpu is not None:
-            task.set_cpu_request(f"{spec.resources.cpu:g}").set_cpu_limit(f"{spec.resources.cpu:g}")
-        if spec.resources.memory_bytes is not None:
-            mebibytes = f"{math.ceil(spec.resources.memory_bytes / 2**20)}Mi"
-            task.set_memory_request(mebibytes).set_memory_limit(mebibytes)
-        if spec.retries.times:
-            wait_s, most_s = max(1, round(spec.retries.delay_s)), max(1, round(spec.retries.max_delay_s))
-            task.set_retry(spec.retries.times, f"{wait_s}s", spec.retries.factor, f"{most_s}s")
-        if spec.timeout_s is not None:
-            kubernetes.set_timeout(task, math.ceil(spec.timeout_s))
-        for name in spec.secrets:
-            variable = f"TRAINLET_SECRET_{secrets.variable(name)}"
-            kubernetes.use_secret_as_env(task, name, {SECRET_KEY: variable})
+    def _on_cluster(self, task: Any, facts: StepFacts | None) -> None:
+        """Say what only Kubernetes knows. It is the same for all tasks of a step, and kfp takes long to write it."""
+        key = "" if facts is None or facts.spec is None else facts.spec.name
+        if key in self._platform:
+            task.platform_config = copy.deepcopy(self._platform[key])
+            return
+        kubernetes = self._kubernetes
+        kubernetes.use_field_path_as_env(task, "KFP_RUN_ID", "metadata.labels['pipeline/runid']")
+        for secret, keys in self.target.secrets():
+            kubernetes.use_secret_as_env(task, secret, keys)
+        if facts is not None and facts.spec is not None and not facts.gpu:
+            for name in facts.spec.secrets:
+                kubernetes.use_secret_as_env(task, name, {SECRET_KEY: f"TRAINLET_SECRET_{secrets.variable(name)}"})
+            if facts.spec.timeout_s is not None:
+                kubernetes.set_timeout(task, math.ceil(facts.spec.timeout_s))
+        self._platform[key] = copy.deepcopy(task.platform_config)
 
     def _image(self, facts: StepFacts | None) -> str:
         if facts is None or facts.spec is None or facts.gpu:
@@ -156,6 +154,18 @@ class Workshop:
         if form in known or artifact:
             return self.dsl.Output[known[form] if form in known else getattr(self.dsl, artifact)]
         return self.dsl.OutputPath({"list": list, "dict": dict, **shapes.SCALARS}.get(kind, str))
+
+
+def _limit(task: Any, spec: FunctionSpec) -> None:
+    """Give a pod that does the work what its step asks for."""
+    if spec.resources.cpu is not None:
+        task.set_cpu_request(f"{spec.resources.cpu:g}").set_cpu_limit(f"{spec.resources.cpu:g}")
+    if spec.resources.memory_bytes is not None:
+        mebibytes = f"{math.ceil(spec.resources.memory_bytes / 2**20)}Mi"
+        task.set_memory_request(mebibytes).set_memory_limit(mebibytes)
+    if spec.retries.times:
+        wait_s, most_s = max(1, round(spec.retries.delay_s)), max(1, round(spec.retries.max_delay_s))
+        task.set_retry(spec.retries.times, f"{wait_s}s", spec.retries.factor, f"{most_s}s")
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ class Wiring:
         order: dict[str, Any] = {"sources": {}, "inputs": {}}
         for name, expression in node.inputs.items():
             self._connect(name, expression, ports, order)
-        return step_order(facts, ports, order, self.exports.get(node.id, {}), self.graph.name), ports
+        return step_order(facts, ports, order, self.exports.get(node.id, {})), ports
 
     def evaluation(self, kind: Any, expression: graphs.Expression, output: str) -> tuple[orders.Order, dict[str, Port]]:
         """Return the order of a small task that evaluates one expression."""
@@ -143,7 +143,7 @@ class Wiring:
 
 
 def step_order(
-    facts: StepFacts, ports: Mapping[str, Port], order: Mapping[str, Any], exports: Mapping[str, Any], pipeline: str
+    facts: StepFacts, ports: Mapping[str, Port], order: Mapping[str, Any], exports: Mapping[str, Any]
 ) -> orders.Order:
     """Return the order of a step: by digest for the training API, with its spec for a pod that does it itself."""
     assert facts.spec is not None
@@ -156,7 +156,7 @@ def step_order(
     where: dict[str, Any] = {"function": facts.spec.name, "digest": facts.spec.digest()} if facts.gpu else {}
     if not facts.gpu:
         where = {"spec": facts.spec}
-    return orders.Order(ports=_shapes(ports), outputs=outputs, pipeline=pipeline if facts.gpu else "", **where, **order)
+    return orders.Order(ports=_shapes(ports), outputs=outputs, **where, **order)
 
 
 def _shapes(ports: Mapping[str, Port]) -> dict[str, shapes.Shape]:

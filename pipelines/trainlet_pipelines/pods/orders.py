@@ -48,7 +48,6 @@ class Order(Value):
     sources: dict[str, str] = {}
     inputs: dict[str, graphs.Expression] = {}
     outputs: dict[str, Export] = {"output": Export()}
-    pipeline: str = ""
 
 
 def text(order: Order) -> str:

@@ -133,7 +133,3 @@ class Graph(Value):
             if node.id == node_id:
                 return node
         raise KeyError(node_id)
-
-
-for _model in (Collected, ListOf, DictOf, Condition, Node, Scope, Graph):
-    _model.model_rebuild()

@@ -479,6 +479,3 @@ class PriceChange(Reply):
 
 class PriceChanges(Reply):
     versions: list[PriceChange]
-
-
-TaskView.model_rebuild()

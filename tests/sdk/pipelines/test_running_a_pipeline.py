@@ -98,7 +98,7 @@ def test_compile_writes_a_kubeflow_pipeline(platform: Platform, tmp_path: Path) 
         return work(work(1), lr)
 
     text = Path(plain.compile(tmp_path / "plain.yaml")).read_text()
-    assert "trainlet_pipelines.dispatch" in text
+    assert "trainlet_pipelines.execute" in text
     assert "work-2" in text
 
 
