@@ -61,7 +61,7 @@ locks-current: $(VENV)/.dev  ## Say whether the locks are what pyproject.toml as
 	$(BIN)/python image/lock.py --check
 
 test-image: $(VENV)/.dev  ## Build the images and start them: needs root, buildah and debootstrap (both Debian packages).
-	TRAINLET_TEST_IMAGE_BUILD=1 $(BIN)/python -m pytest tests/image --durations 5 $(PYTEST_ARGS)
+	TRAINLET_TEST_IMAGE_BUILD=1 $(BIN)/python -m pytest tests/image --durations 5 --timeout 1200 $(PYTEST_ARGS)
 
 check: lint types layers test  ## Everything that a change must pass.
 

@@ -123,6 +123,21 @@ def test_T7_a_crash_between_upload_and_commit_loses_and_doubles_nothing(world, t
     assert texts(world, store=store) == ["0", "1"]
 
 
+def test_T7_an_archive_of_the_time_after_a_backup_does_not_hide_the_lines_after_its_restore(world, tmp_path: Path):
+    store = open_store(f"file://{tmp_path / 'store'}")
+    world.running("run.a")
+    send(world, "run.a", 0, "before", "lost")
+    world.finish("run.a")
+    with world.database.read() as tx:
+        (row,) = tx.all(sa.select(schema.logs))
+    logs.archive(world.database, store, "run")
+    with world.database.write() as tx:  # the database is put back to before the archive, and other lines come
+        tx.run(schema.log_archives.delete())
+        tx.insert(schema.logs, **{**row._mapping, "lines": row.lines.replace("lost", "anew")})
+    logs.archive(world.database, store, "run")
+    assert texts(world, store=store) == ["before", "anew"]
+
+
 def test_a_store_that_is_down_keeps_the_lines_in_the_database(world):
     class Down:
         url = "file:///nowhere"

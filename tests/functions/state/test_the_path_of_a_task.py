@@ -57,6 +57,15 @@ def test_changes_after_a_cursor_are_the_tasks_that_changed_since(world):
     assert second.cursor > first.cursor
 
 
+def test_a_cursor_from_before_a_restore_counts_as_none(world):
+    world.create("run.a")
+    with world.database.read() as tx:
+        ahead = runs.changes(tx, "default", "run", 0).cursor + 1000
+        found = runs.changes(tx, "default", "run", ahead)
+    assert [task.key for task in found.tasks] == ["run.a"]
+    assert found.cursor < ahead
+
+
 def test_a_second_creation_with_another_body_says_what_differs(world):
     world.create("run.step", args={"lr": 0.1})
     with pytest.raises(errors.ConflictError, match="other args"):
