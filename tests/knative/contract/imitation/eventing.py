@@ -5,6 +5,7 @@ It acknowledges when it has the event, as a broker on Kafka does, and delivers a
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 import time
@@ -68,7 +69,8 @@ class Broker:
         if status >= 300:
             self.dead.append(headers["ce-id"])
             told = {**headers, "ce-knativeerrorcode": str(status), "ce-knativeerrordest": function}
-            httpx.post(delivery["deadLetterSink"]["uri"], content=body, headers=told, timeout=5.0)
+            with contextlib.suppress(httpx.TransportError):  # the test is over
+                httpx.post(delivery["deadLetterSink"]["uri"], content=body, headers=told, timeout=5.0)
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         broker = self
