@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 from cloudevents.core.exceptions import BaseCloudEventException
 from cloudevents.core.v1.event import CloudEvent
-from flask import Response, request
+from flask import Response, g, request
 
 from trainlet.core import wire
 from trainlet.core.errors import AccessError, ConflictError, UserError
@@ -29,6 +29,8 @@ def take(platform: Platform) -> tuple[dict[str, Any], int]:
     """Take in one or more CloudEvents; the same (source, id) again changes nothing, with other data it is refused."""
     raw, media = request.get_data(), request.headers.get("Content-Type", "")
     events = _batch(raw) if media.startswith("application/cloudevents-batch+json") else [_one(raw)]
+    if any(event.get_type().startswith(LEASE) for event in events):
+        g.identity.require("admin")  # a lease ends the older ones of its device, whoever has them
     with platform.database.write() as tx:
         fresh = sum(_store(tx, project(), event) for event in events)
     return {"items": [event.get_id() for event in events], "next": None, "new": fresh}, 202

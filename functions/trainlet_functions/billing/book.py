@@ -1,7 +1,7 @@
 """The price book: the versions that were applied, in the database, none ever changed or taken away.
 
 What a person edits is a YAML file; `difference` says what applying it would add, and `apply` adds it. A version that begins in
-the past changes bills that people have seen, so it has to be asked for; one in a closed period is refused.
+the past changes bills that people have seen, so it has to be asked for.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from sqlalchemy.engine import Connection
 from trainlet.core import wire
 from trainlet.core.clocks import rfc3339
 from trainlet.core.errors import UserError
-from trainlet_functions.billing import months, pricefiles
+from trainlet_functions.billing import pricefiles
 from trainlet_functions.billing.prices import PriceList, PriceVersion
-from trainlet_functions.billing.tables import periods, price_versions
+from trainlet_functions.billing.tables import price_versions
 
 if TYPE_CHECKING:
     from trainlet_functions.state.database import Transaction
@@ -91,15 +91,8 @@ def apply(tx: Transaction, given: PriceList, by: str, *, retroactive: bool = Fal
     changes = difference(tx, given)
     names = {change.version for change in changes.versions}
     new = [version for version in given.versions if version.version in names]
-    closed = tx.all(sa.select(periods.c.period).where(periods.c.status == "closed"))
-    last_closed = max((months.Month.parse(row.period).end_s for row in closed), default=None)
     for version in new:
         when = rfc3339(version.from_s * 10**9)
-        if last_closed is not None and version.from_s < last_closed:
-            raise UserError(
-                f"Version {version.version!r} begins {when}, in a period that is closed. Let it begin at "
-                f"{rfc3339(last_closed * 10**9)} or later; what was closed is put right by corrections only."
-            )
         if version.from_s * 10**9 < tx.now_ns and not retroactive and tx.conn.execute(_COUNT).scalar_one():
             raise UserError(
                 f"Version {version.version!r} begins {when}, in the past: it would change what was shown as spent since. "

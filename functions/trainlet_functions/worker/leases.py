@@ -148,6 +148,8 @@ class Lease:
 
     def _renew(self, reports: Reports) -> None:
         news = reports.take_news()
+        if news.checkpoints:
+            self._meter.saved()
         request = HeartbeatRequest(
             worker=self._worker,
             usage=self._meter.read(),

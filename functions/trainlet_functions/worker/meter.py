@@ -25,6 +25,7 @@ class Meter:
         self._start_ns = clock.boot_ns()
         self._seq = 0
         self._phases: list[tuple[str, int]] = [("setup", 0)]
+        self._saved_ns = 0
         self._closed: list[LeaseEvent] | None = None
         self._complained = False
         self._lock = threading.Lock()
@@ -34,6 +35,11 @@ class Meter:
         with self._lock:
             if self._phases[-1][0] == "setup":
                 self._phases.append(("run", self._clock.boot_ns() - self._start_ns))
+
+    def saved(self) -> None:
+        """Mark that a checkpoint was committed: were this worker lost, what comes from now on would be lost with it."""
+        with self._lock:
+            self._saved_ns = self._clock.boot_ns() - self._start_ns
 
     def read(self) -> list[LeaseEvent]:
         """Return one event per device with the time held so far."""
@@ -71,6 +77,7 @@ class Meter:
                     device=device,
                     anchor_ns=self._claim.wall_anchor_ns,
                     elapsed_ns=elapsed_ns,
+                    saved_ns=self._saved_ns,
                     phases=tuple(self._phases),
                 )
                 for index, device in enumerate(self._claim.devices)

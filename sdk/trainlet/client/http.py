@@ -200,6 +200,14 @@ class Client:
         """Return the price list."""
         return dict(self._send("GET", "/v1/prices").json())
 
+    def diff_prices(self, body: wire.PriceFile) -> wire.PriceChanges:
+        """Return what applying a price list would add."""
+        return self._call("POST", "/v1/prices:diff", wire.PriceChanges, body)
+
+    def apply_prices(self, body: wire.PriceFile) -> wire.PriceChanges:
+        """Add the versions of a price list that are new."""
+        return self._call("POST", "/v1/prices:apply", wire.PriceChanges, body)
+
     def checkpoints(self, task: str) -> list[wire.CheckpointNote]:
         """Return the committed checkpoints of a task, newest first."""
         page = self._call("GET", "/v1/checkpoints", wire.Page, params={"task": task})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -103,3 +104,10 @@ def test_T5_log_lines_that_are_sent_again_are_shown_once(worker: Any, person: An
     call(f"/v1/attempts/{task}/1:logs", {"offset": 1, "lines": [[2, "stdout", "b"], [3, "stderr", "c"]]})
     shown = person("GET", "/v1/runs/r/logs").json["items"]
     assert [(line["seq"], line["text"]) for line in shown] == [(1, "a"), (2, "b"), (3, "c")]
+
+
+@pytest.mark.parametrize(("scope", "status"), [("client", 403), ("admin", 422)])
+def test_M1_only_an_administrator_brings_usage_in_from_outside(stand: Any, http: Any, scope: str, status: int) -> None:
+    event = {"specversion": "1.0", "type": "dev.trainlet.lease.close", "source": "other", "id": "1", "data": {}}
+    headers = {"Authorization": f"Bearer {stand.token(scope)}", "Content-Type": "application/cloudevents+json"}
+    assert http.post("/v1/events", data=json.dumps(event), headers=headers).status_code == status

@@ -54,3 +54,21 @@ def test_the_next_epoch_is_metered_as_usual(database: Database, event: Make) -> 
         metering.ingest(tx, "default", [event("heartbeat", 5, epoch=2, anchor_ns=anchor_ns)])
         rows = reports.usage(tx, "default").rows
     assert [(row.epoch, row.seconds, row.open) for row in rows] == [(1, 10, False), (2, 5, True)]
+
+
+def test_what_was_lost_with_its_worker_is_kept_at_no_charge(database: Database, event: Make) -> None:
+    with database.write() as tx:
+        metering.ingest(tx, "default", [event("heartbeat", 10, seq=1, saved_ns=6_000_000_000)])
+        metering.close_stale(tx, "run.train", 1)
+        rows = reports.usage(tx, "default").rows
+        metering.rebuild(tx)
+        assert reports.usage(tx, "default").rows == rows
+    assert [(row.phase, row.seconds, row.cost_nano == 0) for row in rows] == [("run", 6, False), ("lost", 4, True)]
+
+
+def test_a_task_that_was_told_to_stop_and_did_not_pays_for_its_time(database: Database, event: Make) -> None:
+    with database.write() as tx:
+        metering.ingest(tx, "default", [event("heartbeat", 10, seq=1)])
+        metering.close_stale(tx, "run.train", 1, fault=False)
+        rows = reports.usage(tx, "default").rows
+    assert [(row.phase, row.seconds) for row in rows] == [("run", 10)]
