@@ -6,7 +6,8 @@ knows object stores and nothing of workers or the API.
 
 from __future__ import annotations
 
+from trainlet_functions.checkpoints.arrays import Shard
 from trainlet_functions.checkpoints.checkpointer import Checkpointer, Progress
 from trainlet_functions.checkpoints.listing import fence, list_checkpoints, verify
 
-__all__ = ["Checkpointer", "Progress", "fence", "list_checkpoints", "verify"]
+__all__ = ["Checkpointer", "Progress", "Shard", "fence", "list_checkpoints", "verify"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainlet.core.errors import PlatformError
+from trainlet.core.errors import PlatformError, UserError
 from trainlet.core.protocols import ObjectStore
 from trainlet.core.wire import CheckpointNote
 from trainlet_functions.checkpoints import manifests, packs
@@ -29,10 +29,11 @@ def verify(store: ObjectStore, prefix: str) -> list[str]:
     problems: list[str] = []
     for commit in Log(store, prefix).refresh().commits:
         try:
-            manifest = manifests.read(store, commit)
-            for name, entry in manifest.tensors.items():
-                packs.read(store, name, entry)
-        except (PlatformError, FileNotFoundError) as error:
+            manifest = manifests.read(store, prefix, commit)
+            parts = [part for entry in manifest.tensors.values() for part in entry.slices]
+            for _ in packs.fetch(store, parts):
+                continue
+        except (PlatformError, UserError, FileNotFoundError) as error:
             problems.append(f"step {commit.step}: {error}")
     return problems
 
