@@ -87,7 +87,7 @@ class Sidecar:
                 break
             if self._running is None and not self._start_next() and self._ending and not self._worth_waiting():
                 break
-        self._tell("saver_done", {})
+        self._tell("saver_done", {"whole": not self._fenced and self._newest() is None})
 
     def _busy(self) -> bool:
         return self._running is not None or self._ending or bool(self._asked) or self._hurry_at < float("inf")
