@@ -102,6 +102,7 @@ class Log:
         self._pause = pause
         self._next = 0
         self._state = State()
+        self._fenced: int | None = None  # the epoch that was shut out: a second try must not get in behind the winner
 
     @property
     def state(self) -> State:
@@ -110,7 +111,7 @@ class Log:
 
     def refresh(self) -> State:
         """Read the newest record that is whole. A LIST that fails raises: it is never an empty log."""
-        self._next, self._state = 0, State()
+        self._next, self._state, self._fenced = 0, State(), None
         damaged: DamagedRecord | None = None
         looked = 0
         for item in self._store.list(f"{self._prefix}/log/"):
@@ -156,6 +157,8 @@ class Log:
         nonce = uuid.uuid4().hex
         for _ in range(MAX_TRIES):
             seq = self._next
+            if self._fenced == epoch or self._state.epoch > epoch:
+                raise Fenced(_fenced(epoch, self._state.epoch, self._prefix))
             if not 0 <= seq < INVERSE:
                 raise PlatformError(f"The checkpoint log {self._prefix} holds a record that is none: seq {seq - 1}.")
             state = change(self._state)
@@ -168,7 +171,7 @@ class Log:
             if winner.nonce == nonce:
                 return winner.state  # an earlier try of this very append got through
             if winner.state.epoch > epoch or (winner.state.epoch == epoch and winner.kind == "acquire"):
-                raise Fenced(_fenced(epoch, winner.state.epoch, self._prefix))
+                self._fenced = epoch
         raise PlatformError(f"The checkpoint log {self._prefix} could not be appended to in {MAX_TRIES} tries.")
 
     def amend(self, kind: Kind, change: Callable[[State], State], removed: tuple[str, ...] = ()) -> State:

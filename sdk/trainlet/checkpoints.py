@@ -1,0 +1,88 @@
+"""`tl.checkpoints`: what tasks have saved, from a notebook. Reads and writes the store itself, not through the API.
+
+A task is named by its key, as `run.task("train").key` gives it. `store` is the URL of a store; without it, the one that
+the training API uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainlet.core.errors import UserError
+from trainlet.core.protocols import ObjectStore
+
+if TYPE_CHECKING:
+    from trainlet.core.wire import CheckpointNote
+    from trainlet_functions.checkpoints.listing import Difference
+
+
+def ls(task: str, *, store: str | None = None) -> Sequence[CheckpointNote]:
+    """Return the committed checkpoints of a task, the newest first."""
+    from trainlet_functions.checkpoints import listing
+
+    return listing.list_checkpoints(_open(store), _prefix(task))
+
+
+def tags(task: str, *, store: str | None = None) -> dict[str, int]:
+    """Return the step that `best` and each pin point to."""
+    from trainlet_functions.checkpoints import listing
+
+    return listing.tags(_open(store), _prefix(task))
+
+
+def verify(task: str, *, store: str | None = None) -> Sequence[str]:
+    """Read every byte of every checkpoint; returns what is wrong, in words."""
+    from trainlet_functions.checkpoints import listing
+
+    return listing.verify(_open(store), _prefix(task))
+
+
+def diff(task: str, before: int, after: int, *, store: str | None = None) -> Difference:
+    """Say which tensors differ between the checkpoints of two steps."""
+    from trainlet_functions.checkpoints import listing
+
+    return listing.diff(_open(store), _prefix(task), before, after)
+
+
+def export(task: str, path: str | Path, *, step: int | None = None, store: str | None = None) -> int:
+    """Write a checkpoint (the newest, or that of `step`) as a `.safetensors` file; returns its step."""
+    from trainlet_functions.checkpoints import listing
+
+    return listing.export(_open(store), _prefix(task), Path(path), step)
+
+
+def pin(task: str, step: int, *, store: str | None = None) -> None:
+    """Keep the checkpoint of a step for good."""
+    from trainlet_functions.checkpoints import listing
+
+    listing.pin(_open(store), _prefix(task), step)
+
+
+def unpin(task: str, step: int, *, store: str | None = None) -> None:
+    """Let the retention decide about a step again."""
+    from trainlet_functions.checkpoints import listing
+
+    listing.unpin(_open(store), _prefix(task), step)
+
+
+def rm(task: str, step: int, *, store: str | None = None) -> None:
+    """Remove the checkpoint of a step; the newest and the pinned ones are refused."""
+    from trainlet_functions.checkpoints import listing
+
+    listing.remove(_open(store), _prefix(task), step)
+
+
+def _prefix(task: str) -> str:
+    if not isinstance(task, str) or not task.strip("/"):
+        raise UserError(f'{task!r} is no key of a task. run.task("train").key gives one.')
+    return f"runs/{task}"
+
+
+def _open(store: str | None) -> ObjectStore:
+    from trainlet.client import connect
+    from trainlet.client.stores import open_store
+    from trainlet.core.settings import Settings
+
+    return open_store(store or connect(Settings.from_environment()).get_info().store_url)
