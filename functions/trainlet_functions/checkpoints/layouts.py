@@ -130,14 +130,14 @@ def header_of(pieces: Iterable[Piece]) -> bytes:
 def _groups(tensors: tuple[Tensor, ...]) -> list[list[tuple[Tensor, tuple[int, int]]]]:
     """Cut tensors into row blocks of at most a pack, and collect blocks until a pack is full."""
     groups: list[list[tuple[Tensor, tuple[int, int]]]] = []
-    filled = PACK_BYTES
+    filled = 0
     for tensor in tensors:
         rows = tensor.shape[0] if tensor.shape else 1
         step = max(1, PACK_BYTES // max(1, tensor.size_bytes // max(1, rows)))
         for first in range(0, max(rows, 1), step):
             last = min(rows, first + step)
             size = tensor.size_bytes // max(rows, 1) * (last - first)
-            if filled + size > PACK_BYTES:
+            if not groups or filled + size > PACK_BYTES:
                 groups.append([])
                 filled = 0
             groups[-1].append((tensor, (first, last)))
