@@ -8,14 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainlet.core.errors import UserError
 from trainlet.core.protocols import ObjectStore
 
 if TYPE_CHECKING:
     from trainlet.core.wire import CheckpointNote
+    from trainlet_functions.checkpoints import RandomStates as RandomStates
+    from trainlet_functions.checkpoints import Sampler as Sampler
+    from trainlet_functions.checkpoints import Shard as Shard
     from trainlet_functions.checkpoints.listing import Difference
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("RandomStates", "Sampler", "Shard"):
+        import trainlet_functions.checkpoints as room
+
+        return getattr(room, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def ls(task: str, *, store: str | None = None) -> Sequence[CheckpointNote]:

@@ -10,6 +10,18 @@ from trainlet_functions.checkpoints.arrays import Shard
 from trainlet_functions.checkpoints.checkpointer import Checkpointer, Progress
 from trainlet_functions.checkpoints.links import Line
 from trainlet_functions.checkpoints.listing import fence, list_checkpoints, verify
+from trainlet_functions.checkpoints.positions import RandomStates, Sampler
 from trainlet_functions.checkpoints.stages import Buffer
 
-__all__ = ["Buffer", "Checkpointer", "Line", "Progress", "Shard", "fence", "list_checkpoints", "verify"]
+__all__ = [
+    "Buffer",
+    "Checkpointer",
+    "Line",
+    "Progress",
+    "RandomStates",
+    "Sampler",
+    "Shard",
+    "fence",
+    "list_checkpoints",
+    "verify",
+]
