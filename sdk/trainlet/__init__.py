@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from trainlet import checkpoints as checkpoints
     from trainlet import runs as runs
+    from trainlet.checkpoints import checkpoint as checkpoint
     from trainlet.control import each as each
     from trainlet.control import future as future
     from trainlet.control import on_exit as on_exit
@@ -68,6 +69,7 @@ _HOMES = {
 _WHERE: dict[str, tuple[str, str]] = {
     **{name: (module, name) for module, names in _HOMES.items() for name in names},
     "context": ("trainlet.core.contexts", "current"),
+    "checkpoint": ("trainlet.checkpoints", "checkpoint"),
     "checkpoints": ("trainlet.checkpoints", ""),
     "runs": ("trainlet.runs", ""),
 }

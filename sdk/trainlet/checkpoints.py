@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from trainlet import options
+from trainlet.core import specs
 from trainlet.core.errors import UserError
 from trainlet.core.protocols import ObjectStore
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from trainlet_functions.checkpoints import Sampler as Sampler
     from trainlet_functions.checkpoints import Shard as Shard
     from trainlet_functions.checkpoints.listing import Difference
+    from trainlet_functions.checkpoints.standalone import Standalone
 
 
 def __getattr__(name: str) -> Any:
@@ -27,6 +30,25 @@ def __getattr__(name: str) -> Any:
 
         return getattr(room, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def checkpoint(
+    name: str,
+    *,
+    store: str,
+    every: options.Duration | None = None,
+    on_improve: tuple[str, Literal["min", "max"]] | None = None,
+    keep: specs.Keep | int | None = None,
+) -> Standalone:
+    """Return a checkpointer for a script or notebook without a step: `with tl.checkpoint("run", store="...") as ck:`.
+
+    It is what `ctx.checkpoint` is inside of a step. `store` is a folder or `s3://bucket/prefix`.
+    """
+    from trainlet_functions.checkpoints import standalone
+
+    _prefix(name)
+    policy = options.Checkpoint(every=every, on_improve=on_improve, keep=keep)
+    return standalone.start(name, store, policy)
 
 
 def ls(task: str, *, store: str | None = None) -> Sequence[CheckpointNote]:
