@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: demo test test-crash test-minimum test-newest test-image bench lint types layers locks locks-current check clean
+.PHONY: demo test test-crash test-minimum test-newest test-image bench bench-checkpoint lint types layers locks locks-current check clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -46,6 +46,9 @@ test-crash: $(VENV)/.dev  ## Run the whole crash matrix of the checkpoints; make
 
 bench: $(VENV)/.dev  ## Measure, beside a peer where one exists; JSON on stdout and in benchmarks/results.json.
 	$(BIN)/python benchmarks/run.py
+
+bench-checkpoint: $(VENV)/.dev  ## Measure what a checkpoint costs the training thread, beside a plain copy.
+	$(BIN)/python benchmarks/bench_checkpoint.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -101,7 +101,7 @@ class Checkpointer:
         `at_step` takes the checkpoint of that step. Raises UserError when what is registered does not fit what was
         saved, Fenced when a newer attempt is here.
         """
-        state = self._link.acquire()
+        state = self._link.acquire(fresh=True)
         found = restoring.restore(
             self._store,
             self._prefix,
@@ -207,7 +207,7 @@ class Checkpointer:
         if not math.isfinite(values[name]):
             return None
         if not self._best_known:
-            self._best = savers.best_value(self._link.acquire(), name)
+            self._best = savers.best_value(self._link.acquire(fresh=True), name)
             self._best_known = True
         better = self._best is None or (values[name] < self._best if direction == "min" else values[name] > self._best)
         return name if better else None

@@ -42,7 +42,7 @@ class Inline:
         self._buffer = buffer
         self._outcomes: list[Outcome] = []
 
-    def acquire(self) -> State:
+    def acquire(self, *, fresh: bool = False) -> State:
         """Take over the log and return its state."""
         return self._saver.acquire()
 
@@ -97,8 +97,10 @@ class Line:
         assert self._epoch is not None
         return self._epoch
 
-    def acquire(self) -> State:
-        """Take over the log and return its state."""
+    def acquire(self, *, fresh: bool = False) -> State:
+        """Take over the log and return its state: as it was then, or with `fresh` as the saver knows it now."""
+        if fresh:
+            self._state = None
         if self._state is None:
             self._say({"do": "acquire"})
             self._until(lambda: self._state is not None, ANSWER_S, "take over the checkpoints")

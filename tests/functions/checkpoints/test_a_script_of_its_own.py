@@ -45,6 +45,10 @@ def test_saving_goes_through_the_sidecar(tmp_path: Path) -> None:
             weights[:] = step
             ck.step(step)
         ck.save(4)
+        weights[:] = 0
+        again = ck.restore()
+        assert again is not None and again.step == 4
+        assert set(weights) == {3.0}
     assert tl.checkpoints.ls("mine", store=store)[0].step == 4
     assert tl.checkpoints.verify("mine", store=store) == []
 
