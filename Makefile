@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: demo test test-minimum test-newest test-image bench lint types layers locks locks-current check clean
+.PHONY: demo test test-crash test-minimum test-newest test-image bench bench-checkpoint lint types layers locks locks-current check clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -41,8 +41,14 @@ test-minimum: $(VENV)/.dev  ## Run tests with the oldest versions that pyproject
 test-newest: $(VENV)/.dev  ## Run tests on another Python: make test-newest NEWEST=python3.13
 	$(call versioned,newest,$(NEWEST),)
 
+test-crash: $(VENV)/.dev  ## Run the whole crash matrix of the checkpoints; make test runs a sample of it.
+	TRAINLET_TEST_CRASHES=all $(BIN)/python -m pytest -q -n 2 tests/functions/checkpoints/test_every_store_call_may_be_the_last.py
+
 bench: $(VENV)/.dev  ## Measure, beside a peer where one exists; JSON on stdout and in benchmarks/results.json.
 	$(BIN)/python benchmarks/run.py
+
+bench-checkpoint: $(VENV)/.dev  ## Measure what a checkpoint costs the training thread, beside a plain copy.
+	$(BIN)/python benchmarks/bench_checkpoint.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from trainlet import checkpoints as checkpoints
     from trainlet import runs as runs
+    from trainlet.checkpoints import checkpoint as checkpoint
     from trainlet.control import each as each
     from trainlet.control import future as future
     from trainlet.control import on_exit as on_exit
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from trainlet.futures import Future as Future
     from trainlet.kubeflow import from_kfp as from_kfp
     from trainlet.options import Checkpoint as Checkpoint
+    from trainlet.options import Keep as Keep
     from trainlet.options import Retries as Retries
     from trainlet.pipelines import Pipeline as Pipeline
     from trainlet.pipelines import pipeline as pipeline
@@ -57,7 +60,7 @@ _HOMES = {
     ),
     "trainlet.futures": ("Future",),
     "trainlet.kubeflow": ("from_kfp",),
-    "trainlet.options": ("Checkpoint", "Retries"),
+    "trainlet.options": ("Checkpoint", "Keep", "Retries"),
     "trainlet.control": ("each", "future", "on_exit", "run_status", "when"),
     "trainlet.pipelines": ("Pipeline", "pipeline"),
     "trainlet.runs": ("Run",),
@@ -66,6 +69,8 @@ _HOMES = {
 _WHERE: dict[str, tuple[str, str]] = {
     **{name: (module, name) for module, names in _HOMES.items() for name in names},
     "context": ("trainlet.core.contexts", "current"),
+    "checkpoint": ("trainlet.checkpoints", "checkpoint"),
+    "checkpoints": ("trainlet.checkpoints", ""),
     "runs": ("trainlet.runs", ""),
 }
 

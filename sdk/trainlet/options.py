@@ -49,8 +49,12 @@ def Checkpoint(  # noqa: N802 - reads as the value it makes
     every: Duration | None = None,
     on_improve: tuple[str, Literal["min", "max"]] | None = None,
     on_sigterm: bool = True,
+    keep: specs.Keep | int | None = None,
 ) -> specs.CheckpointPolicy:
-    """Say when `ctx.checkpoint.step` saves: `every` so often, when a metric improves, and when the worker must go."""
+    """Say when `ctx.checkpoint.step` saves: `every` so often, when a metric improves, and when the worker must go.
+
+    Without `every` it saves as often as it pays. `keep`: tl.Keep(...), or how many of the last checkpoints stay.
+    """
     every_s = None if every is None else durations.parse_duration_s(every, "Checkpoint(every=) ")
     if on_improve is not None:
         _check_improve(on_improve)
@@ -62,7 +66,21 @@ def Checkpoint(  # noqa: N802 - reads as the value it makes
             "This Checkpoint never saves: it has no every=, no on_improve=, and on_sigterm=False. "
             'Write Checkpoint(every="10m"), or leave checkpoint= out.'
         )
-    return specs.CheckpointPolicy(every_s=every_s, on_improve=on_improve, on_sigterm=on_sigterm)
+    if keep is None:
+        keep = specs.Keep()
+    elif not isinstance(keep, specs.Keep):
+        keep = Keep(last=keep)
+    return specs.CheckpointPolicy(every_s=every_s, on_improve=on_improve, on_sigterm=on_sigterm, keep=keep)
+
+
+def Keep(*, last: int = 3, best: int = 1, hourly: int = 0, pins: bool = True) -> specs.Keep:  # noqa: N802
+    """Say which checkpoints stay: the `last` ones, the `best` by the on_improve metric, one an hour, and pinned ones."""
+    for name, value, least in (("last", last, 1), ("best", best, 0), ("hourly", hourly, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 1000:
+            raise UserError(f"Keep({name}={value!r}) must be a whole number from {least} to 1000.")
+    if not isinstance(pins, bool):
+        raise UserError(f"Keep(pins={pins!r}) must be True or False.")
+    return specs.Keep(last=last, best=best, hourly=hourly, pins=pins)
 
 
 def _check_improve(value: Any) -> None:

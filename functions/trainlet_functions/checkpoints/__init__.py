@@ -6,7 +6,22 @@ knows object stores and nothing of workers or the API.
 
 from __future__ import annotations
 
+from trainlet_functions.checkpoints.arrays import Shard
 from trainlet_functions.checkpoints.checkpointer import Checkpointer, Progress
+from trainlet_functions.checkpoints.links import Line
 from trainlet_functions.checkpoints.listing import fence, list_checkpoints, verify
+from trainlet_functions.checkpoints.positions import RandomStates, Sampler
+from trainlet_functions.checkpoints.stages import Buffer
 
-__all__ = ["Checkpointer", "Progress", "fence", "list_checkpoints", "verify"]
+__all__ = [
+    "Buffer",
+    "Checkpointer",
+    "Line",
+    "Progress",
+    "RandomStates",
+    "Sampler",
+    "Shard",
+    "fence",
+    "list_checkpoints",
+    "verify",
+]

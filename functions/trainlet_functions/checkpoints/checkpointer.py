@@ -1,27 +1,28 @@
 """The checkpointer of one attempt: what `ctx.checkpoint` is.
 
-`step` is the one place where a training loop meets the platform: it saves when a save is due, and when the attempt must
-end it saves and raises the signal that says why. Saving runs on the calling thread.
+`step` is the one place where a training loop meets the platform: it copies the state when that is due, and when the
+attempt must end it saves and raises the signal that says why. It only ever copies; a saver does the rest (`links`).
 """
 
 from __future__ import annotations
 
 import math
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from trainlet.core.clocks import Clock, SystemClock, rfc3339
+from trainlet.core.clocks import Clock, SystemClock
 from trainlet.core.contexts import Emit, ShouldStop
 from trainlet.core.errors import BudgetReached, Canceled, PlatformError, Preempted, StopTask, UserError
 from trainlet.core.protocols import ObjectStore
 from trainlet.core.specs import CheckpointPolicy
-from trainlet_functions.checkpoints import manifests, packs, states
-from trainlet_functions.checkpoints.log import Commit, Log, State
+from trainlet_functions.checkpoints import intervals, restoring, savers, stages, states
+from trainlet_functions.checkpoints.links import Inline, Line, Outcome
+from trainlet_functions.checkpoints.stagers import STOP, Stager
+from trainlet_functions.checkpoints.stages import Buffer
 
-KEEP_LAST = 3
-BEST = "best"
 MAX_FAILURES = 3
+LAST_WAIT_S = 3600.0
 _SIGNALS: dict[str, type[StopTask]] = {"preempted": Preempted, "budget": BudgetReached}
 
 
@@ -35,66 +36,93 @@ class Progress:
 
 
 class Checkpointer:
-    """Saves and restores what was registered, under one prefix, as one epoch of writers."""
+    """Saves and restores what was registered, under one prefix, as one epoch of writers.
+
+    Without a `link` to a saver of its own it commits on the calling thread. `grace_s` is how long a stop leaves.
+    """
 
     def __init__(
         self,
         store: ObjectStore,
         prefix: str,
-        epoch: int,
+        epoch: int | None,
         *,
         policy: CheckpointPolicy | None = None,
         emit: Emit = lambda kind, fields: None,
         should_stop: ShouldStop = lambda: None,
         clock: Clock | None = None,
+        link: Line | None = None,
+        buffers: list[Buffer] | None = None,
+        rank: int = 0,
+        grace_s: float | None = None,
+        on_first: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._prefix = prefix
-        self._epoch = epoch
-        self._policy = policy
+        self._policy = policy or CheckpointPolicy()
         self._emit = emit
         self._should_stop = should_stop
         self._clock = clock or SystemClock()
-        self._log = Log(store, prefix)
-        self._acquired = False
+        self._rank = rank
+        self._grace_s = grace_s
+        self._on_first = on_first
+        if link is None:
+            buffers = [Buffer(stages.anonymous_file())]
+            saver = savers.Saver(store, prefix, epoch, policy=policy, emit=emit, clock=self._clock)
+            self._link: Inline | Line = Inline(saver, buffers[0])
+        else:
+            self._link = link
+        self._background = link is not None
+        self._stager = Stager(buffers or [])
         self._objects: dict[str, Any] = {}
         self._step = 0
-        self._saved_step: int | None = None
-        self._last_save_ns = self._clock.boot_ns()
+        self._staged_step: int | None = None
+        self._ordered_step: int | None = None  # the newest step that is, or will be, committed
+        self._best: float | None = None
+        self._best_known = False
+        self._last_order_ns = self._last_stage_ns = self._clock.boot_ns()
+        self._newest_order = 0
         self._failures = 0
-        self._protected: str | None = None
-        self._sound: str | None = None  # the newest commit whose bytes this process read back or wrote
+        self._upload_s = 0.0
+        self._warned = False
 
     def register(self, **objects: Any) -> None:
         """Name what belongs to a checkpoint. Raises UserError for what cannot be saved without pickle."""
         for name, value in objects.items():
             states.capture(name, value)
-            self._objects[name] = value
+        if not self._objects:
+            self._on_first()
+        self._objects |= objects
 
-    def restore(self) -> Progress | None:
+    def restore(self, *, strict: bool = True, verify: bool = True, at_step: int | None = None) -> Progress | None:
         """Load the newest checkpoint that verifies into the registered objects; None when there is none.
 
-        A damaged checkpoint is reported and the one before it is used. Raises UserError when what is registered does
-        not fit what was saved, Fenced when a newer attempt is here.
+        A damaged checkpoint is reported and the one before it is used. `strict=False` leaves what does not fit as it is;
+        `at_step` takes the checkpoint of that step. Raises UserError when what is registered does not fit what was
+        saved, Fenced when a newer attempt is here.
         """
-        state = self._acquire()
-        for commit in reversed(state.commits):
-            try:
-                manifest = manifests.read(self._store, commit)
-                tensors = {
-                    name: states.from_bytes(entry.dtype, entry.shape, packs.read(self._store, name, entry))
-                    for name, entry in manifest.tensors.items()
-                }
-            except (PlatformError, FileNotFoundError) as error:
-                self._emit("warning", {"message": f"checkpoint of step {commit.step} cannot be used: {error}"})
-                continue
-            self._load(manifest, tensors)
-            self._step = self._saved_step = commit.step
-            self._protected = self._sound = commit.manifest
-            self._last_save_ns = self._clock.boot_ns()
-            self._emit("restored", {"step": commit.step})
-            return Progress(commit.step, manifest.data.get("epoch"), manifest.data.get("samples"))
-        return None
+        state = self._link.acquire(fresh=True)
+        found = restoring.restore(
+            self._store,
+            self._prefix,
+            state,
+            self._objects,
+            rank=self._rank,
+            strict=strict,
+            verify=verify,
+            at_step=at_step,
+            emit=self._emit,
+        )
+        if self._background and self._objects:
+            self._stager.prepare(self._objects)
+        self._last_order_ns = self._clock.boot_ns()
+        if found is None:
+            return None
+        commit, manifest = found.commit, found.manifest
+        self._link.resumed(commit.manifest)
+        self._step = self._ordered_step = commit.step
+        self._emit("restored", {"step": commit.step})
+        return Progress(commit.step, manifest.data.get("epoch"), manifest.data.get("samples"))
 
     def step(
         self,
@@ -113,44 +141,63 @@ class Checkpointer:
         self._step = self._step + 1 if step is None else int(step)
         values = {name: float(value) for name, value in (metrics or {}).items()}
         data = {"epoch": epoch, "samples": samples}
+        self._take(self._link.outcomes())
         code = self._should_stop()
         if code is not None:
-            if self._objects and self._saved_step != self._step and (self._policy is None or self._policy.on_sigterm):
-                self._try_save(code, values, data, last=True)
+            if self._objects and self._ordered_step != self._step and self._policy.on_sigterm:
+                self._save_last(code, values, data)
+            self._finish_orders()
             raise _SIGNALS.get(code, Canceled)(f"stopped at step {self._step} ({code})")
-        if self._objects and self._due():
-            self._try_save("periodic", values, data)
-        if self._objects and self._improved(values):
-            if self._saved_step != self._step:
-                self._try_save("best", values, data)
-            if self._saved_step == self._step:
-                self._tag_best()
+        if not self._objects:
+            return
+        improved = self._improved(values)
+        if improved or self._seconds_since(self._last_order_ns) >= self._every_s():
+            self._order("best" if improved else "periodic", values, data)
+            if improved and self._failures == 0:
+                self._best = values[improved]
+        elif self._background and self._policy.on_sigterm:
+            self._stage_ahead(values, data)
 
     def save(self, step: int | None = None, *, metrics: dict[str, float] | None = None, reason: str = "manual") -> None:
-        """Save now; raises PlatformError when it fails, Fenced when superseded."""
+        """Save now and return when it is committed; raises PlatformError when it fails, Fenced when superseded."""
         if step is not None:
             self._step = int(step)
-        self._save(reason, {name: float(value) for name, value in (metrics or {}).items()}, {})
+        self._link.acquire()
+        values = {name: float(value) for name, value in (metrics or {}).items()}
+        staged = self._stager.stage(self._objects, self._step, STOP + reason, values, {})
+        if staged is None:
+            raise PlatformError(f"Step {self._step} cannot be saved now: both staging buffers are in use.")
+        failed = self._commit(staged, wait=True)
+        if failed is not None:
+            self._ordered_step = None
+            raise PlatformError(failed)
 
     def wait(self) -> None:
-        """Return when everything that was saved is committed."""
+        """Return when everything that was ordered is committed; raises PlatformError when the newest order failed."""
+        failed = self._finish_orders()
+        if failed is not None:
+            raise PlatformError(failed)
 
-    # -- saving
+    def close(self) -> None:
+        """Commit what was ordered and let the saver go."""
+        self._finish_orders()
+        self._link.close()
 
-    def _acquire(self) -> State:
-        if not self._acquired:
-            self._log.acquire(self._epoch)
-            self._acquired = True
-        return self._log.state
+    # -- when
 
-    def _due(self) -> bool:
-        every = self._policy.every_s if self._policy is not None else None
-        return every is not None and self._clock.boot_ns() - self._last_save_ns >= every * 1e9
+    def _every_s(self) -> float:
+        if self._policy.every_s is not None:
+            return self._policy.every_s
+        return intervals.periodic_s(self._stager.stall_s, self._upload_s)
 
-    def _improved(self, values: dict[str, float]) -> bool:
-        rule = self._policy.on_improve if self._policy is not None else None
+    def _seconds_since(self, then_ns: int) -> float:
+        return (self._clock.boot_ns() - then_ns) / 1e9
+
+    def _improved(self, values: dict[str, float]) -> str | None:
+        """Return the metric that is better than ever, if it is."""
+        rule = self._policy.on_improve
         if rule is None:
-            return False
+            return None
         name, direction = rule
         if name not in values:
             known = ", ".join(values) or "none"
@@ -158,156 +205,106 @@ class Checkpointer:
                 f"checkpoint on_improve needs the metric {name!r} in ctx.checkpoint.step(metrics=...); got: {known}."
             )
         if not math.isfinite(values[name]):
-            return False
-        best = self._best_value(name)
-        return best is None or (values[name] < best if direction == "min" else values[name] > best)
+            return None
+        if not self._best_known:
+            self._best = savers.best_value(self._link.acquire(fresh=True), name)
+            self._best_known = True
+        better = self._best is None or (values[name] < self._best if direction == "min" else values[name] > self._best)
+        return name if better else None
 
-    def _best_value(self, name: str) -> float | None:
-        state = self._acquire()
-        tagged = state.tags.get(BEST)
-        commit = next((one for one in state.commits if one.manifest == tagged), None)
-        return None if commit is None else commit.metrics.get(name)
+    # -- how
 
-    def _try_save(
-        self, reason: str, metrics: dict[str, float], data: dict[str, int | None], *, last: bool = False
-    ) -> None:
-        """Save; a failing store is reported and training goes on, until it failed too often or there is no later."""
+    def _stage_ahead(self, values: dict[str, float], data: dict[str, int | None]) -> None:
+        """Copy in case of a stop, as often as it costs at most one hundredth of the time."""
+        if not self._stager.stall_s:
+            self._stager.prepare(self._objects)
+        if self._seconds_since(self._last_stage_ns) >= intervals.staging_s(self._stager.stall_s):
+            staged = self._stager.stage(self._objects, self._step, "", values, data)
+            if staged is not None:
+                self._note(staged)
+                if staged[2]:
+                    self._commit(staged, wait=False)
+
+    def _order(self, reason: str, values: dict[str, float], data: dict[str, int | None]) -> None:
+        """Stage and have it committed; a failing store is reported and training goes on, until it failed too often."""
+        self._last_order_ns = self._clock.boot_ns()
         try:
-            self._save(reason, metrics, data)
-            self._failures = 0
+            self._link.acquire()
+            staged = self._stager.stage(self._objects, self._step, reason, values, data)
+            if staged is not None:
+                self._commit(staged, wait=False)
         except (PlatformError, OSError) as error:
-            self._failures += 1
-            self._last_save_ns = self._clock.boot_ns()
-            self._emit("warning", {"message": f"checkpoint of step {self._step} failed ({self._failures}): {error}"})
-            if self._failures >= MAX_FAILURES and not last:
-                raise PlatformError(
-                    f"Saving a checkpoint failed {self._failures} times in a row; the last time: {error}"
-                ) from error
+            self._failed(str(error))
+        if not self._background:
+            self._take(self._link.outcomes())
 
-    def _save(self, reason: str, metrics: dict[str, float], data: dict[str, int | None]) -> None:
-        state = self._acquire()
-        began = time.perf_counter()
-        metrics = {name: value for name, value in metrics.items() if math.isfinite(value)}  # JSON has no NaN
-        manifest = self._write(state, reason, metrics, data)
-        key, digest = manifests.write(self._store, self._prefix, manifest)
-        commit = Commit(
-            step=self._step,
-            epoch=self._epoch,
-            manifest=key,
-            digest=digest,
-            size_bytes=manifest.bytes_total,
-            reason=reason,
-            metrics=metrics,
-            at=manifest.created,
-            packs=tuple(sorted({part.pack for entry in manifest.tensors.values() for part in entry.slices})),
-        )
-        self._log.append("commit", self._epoch, lambda before: _with(before, commit))
-        self._sound = key
-        self._saved_step = self._step
-        self._last_save_ns = self._clock.boot_ns()
-        fields = {"step": self._step, "epoch": self._epoch, "reason": reason, "size_bytes": manifest.bytes_total}
-        took = round(time.perf_counter() - began, 4)
-        self._emit("checkpoint", {**fields, "committed_at": manifest.created, "metrics": metrics, "seconds": took})
-        self._retain()
-
-    def _write(
-        self, state: State, reason: str, metrics: dict[str, float], data: dict[str, int | None]
-    ) -> manifests.Manifest:
-        """Write new tensors as a pack and return the manifest; tensors of the last commit are referred to again."""
-        trees: dict[str, Any] = {}
-        arrays: dict[str, Any] = {}
-        for name, value in self._objects.items():
-            trees[name], found = states.capture(name, value)
-            arrays |= found
-        fresh = {name: states.raw_bytes(value) for name, value in arrays.items()}
-        known = self._known_entries(state)
-        entries: dict[str, packs.TensorEntry] = {}
-        for name in list(fresh):
-            dtype, shape, raw = fresh[name]
-            before = known.get((dtype, shape, packs.digest_of(raw)))
-            if before is not None:
-                entries[name] = before
-                del fresh[name]
-        total = sum(raw.nbytes for _, _, raw in fresh.values())
-        if fresh:
-            entries |= packs.write(self._store, self._prefix, self._epoch, fresh)
-        sizes = sum(end - begin for entry in entries.values() for begin, end in (part.range for part in entry.slices))
-        newest = state.newest()
-        return manifests.Manifest(
-            task=self._prefix.removeprefix("runs/"),
-            step=self._step,
-            epoch=self._epoch,
-            created=rfc3339(self._clock.wall_ns()),
-            reason=reason,
-            metrics=metrics,
-            data=data,
-            trees=trees,
-            tensors=entries,
-            parent=newest.manifest if newest else None,
-            bytes_new=total,
-            bytes_total=sizes,
-        )
-
-    def _known_entries(self, state: State) -> dict[tuple[str, tuple[int, ...], str], packs.TensorEntry]:
-        """Return the tensors of the newest live commit by content: only live packs may be referred to.
-
-        A commit that this process has neither written nor read back may be damaged, so nothing refers to it.
-        """
-        newest = state.newest()
-        if newest is None or newest.manifest != self._sound:
-            return {}
+    def _save_last(self, code: str, values: dict[str, float], data: dict[str, int | None]) -> None:
         try:
-            manifest = manifests.read(self._store, newest)
-        except (PlatformError, FileNotFoundError):
-            return {}
-        return {
-            (entry.dtype, entry.shape, entry.slices[0].b3): entry
-            for entry in manifest.tensors.values()
-            if len(entry.slices) == 1
-        }
+            self._link.acquire()
+            staged = self._stager.stage(self._objects, self._step, STOP + code, values, data)
+            if staged is not None:
+                self._commit(staged, wait=False)
+        except (PlatformError, OSError) as error:
+            self._emit("warning", {"message": f"checkpoint of step {self._step} failed: {error}"})
 
-    def _tag_best(self) -> None:
-        """Point the tag `best` at the newest commit: no bytes are written but the record."""
-        self._log.append("tag", self._epoch, _tagged)
+    def _commit(self, staged: tuple[int, int, str], *, wait: bool) -> str | None:
+        """Order a commit; returns why it failed when that is known already."""
+        index, sequence, why = staged
+        self._note(staged)
+        self._link.commit(index, sequence, self._step, why)
+        self._newest_order = sequence
+        self._ordered_step = self._step
+        if wait:
+            outcomes = self._link.wait(sequence)
+            mine = next((one.error for one in outcomes if one.sequence == sequence), None)
+            self._take([one for one in outcomes if one.sequence != sequence or one.error is None])
+            return mine
+        return None
 
-    def _retain(self) -> None:
-        """Forget old commits: the record first, the objects after. A crash in between leaves garbage, never a hole."""
-        state = self._log.state
-        keep = {commit.manifest for commit in state.commits[-KEEP_LAST:]} | set(state.tags.values())
-        if self._protected is not None:
-            keep.add(self._protected)
-        gone = tuple(commit for commit in state.commits if commit.manifest not in keep)
-        if not gone:
+    def _note(self, staged: tuple[int, int, str]) -> None:
+        self._staged_step = self._step
+        self._last_stage_ns = self._clock.boot_ns()
+
+    def _finish_orders(self) -> str | None:
+        """Wait for what was ordered; returns why the newest order failed."""
+        if not self._newest_order:
+            return None
+        outcomes = self._link.wait(self._newest_order, LAST_WAIT_S)
+        failed = next((one.error for one in outcomes if one.sequence == self._newest_order and one.error), None)
+        for one in outcomes:
+            self._stager.settled(one.sequence)
+            if one.error is not None and not one.superseded:
+                self._emit("warning", {"message": f"checkpoint of step {one.step} failed: {one.error}"})
+        return failed
+
+    def _take(self, outcomes: list[Outcome]) -> None:
+        for one in outcomes:
+            self._stager.settled(one.sequence)
+            if one.error is None:
+                self._failures = 0
+                self._upload_s = one.upload_s
+                self._check_budget(one)
+            elif not one.superseded:
+                self._best_known = False
+                if self._ordered_step == one.step:
+                    self._ordered_step = None
+                self._failed(one.error)
+
+    def _failed(self, error: str) -> None:
+        self._failures += 1
+        self._emit("warning", {"message": f"checkpoint of step {self._step} failed ({self._failures}): {error}"})
+        if self._failures >= MAX_FAILURES:
+            raise PlatformError(f"Saving a checkpoint failed {self._failures} times in a row; the last time: {error}")
+
+    def _check_budget(self, outcome: Outcome) -> None:
+        """Warn once when a stop would not leave the time to upload a whole state."""
+        if self._warned or self._grace_s is None or not outcome.bytes_per_s:
             return
-        removed = tuple(commit.manifest for commit in gone)
-        after = self._log.append("gc", self._epoch, lambda before: _without(before, removed), removed)
-        live = {pack for commit in after.commits for pack in commit.packs}
-        try:
-            for commit in gone:
-                self._store.delete(commit.manifest)
-                for pack in commit.packs:
-                    if pack not in live:
-                        self._store.delete(pack)
-        except (PlatformError, OSError) as error:
-            self._emit("warning", {"message": f"old checkpoints could not be removed: {error}"})
-
-    def _load(self, manifest: manifests.Manifest, tensors: dict[str, Any]) -> None:
-        missing = [name for name in self._objects if name not in manifest.trees]
-        if missing:
-            have = ", ".join(manifest.trees)
-            raise UserError(f"The checkpoint of step {manifest.step} has no {', '.join(missing)}; it has {have}.")
-        for name, value in self._objects.items():
-            states.load(name, value, manifest.trees[name], tensors)
-
-
-def _with(state: State, commit: Commit) -> State:
-    return state.model_copy(update={"commits": (*state.commits, commit)})
-
-
-def _without(state: State, removed: tuple[str, ...]) -> State:
-    return state.model_copy(update={"commits": tuple(c for c in state.commits if c.manifest not in removed)})
-
-
-def _tagged(state: State) -> State:
-    newest = state.newest()
-    return state if newest is None else state.model_copy(update={"tags": {**state.tags, BEST: newest.manifest}})
+        size = self._stager.size_bytes
+        if not intervals.fits(size, self._grace_s, outcome.bytes_per_s):
+            self._warned = True
+            words = (
+                f"a checkpoint of {size / 2**20:.0f} MiB at {outcome.bytes_per_s / 2**20:.0f} MiB/s does not fit into "
+                f"grace={self._grace_s:g} s: a stop may lose the work since the last upload. Raise grace=, or save less."
+            )
+            self._emit("warning", {"message": words})

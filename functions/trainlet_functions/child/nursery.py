@@ -1,8 +1,8 @@
 """The warm process that children are forked from: `python -m trainlet_functions.child.nursery`.
 
 It is single-threaded, imports what the bundle imports, and then waits for orders on stdin. An order comes with the file
-descriptors of the child (stdout, stderr, report pipe, stop pipe) over a Unix socket. It answers with the pid, and later
-with the exit status.
+descriptors of the child (stdout, stderr, report pipe, stop pipe, and those for staging) over a Unix socket. It answers
+with the pid, and later with the exit status.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _warm_up(modules: list[str]) -> None:
 
 def _receive(channel: socket.socket) -> tuple[bytes, list[int]] | None:
     """Return the next order: its length and descriptors come first, then its bytes."""
-    head, descriptors, _, _ = socket.recv_fds(channel, 8, 4)
+    head, descriptors, _, _ = socket.recv_fds(channel, 8, 16)
     if len(head) < 8:
         return None
     size = int.from_bytes(head, "big")
@@ -96,16 +96,17 @@ def _become_child(channel: socket.socket, order: bytes, descriptors: list[int]) 
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         channel.close()
-        stdout, stderr, report, stop = descriptors
+        stdout, stderr, report, stop, *staging = descriptors
         os.dup2(stdout, 1)
         os.dup2(stderr, 2)
         os.close(stdout)
         os.close(stderr)
         with open(os.devnull, "rb") as null:  # noqa: PTH123
             os.dup2(null.fileno(), 0)
-        from trainlet_functions.child import runner
+        from trainlet_functions.child import runner, saving
 
-        status = runner.run(order, report, stop)
+        run = saving.run if saving.is_for(order) else runner.run
+        status = run(order, report, stop, staging)
     except BaseException:  # noqa: BLE001 - nothing may return into the nursery's loop
         import traceback
 

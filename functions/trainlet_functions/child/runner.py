@@ -12,6 +12,7 @@ import io
 import json
 import logging
 import os
+import socket
 import sys
 import threading
 import traceback
@@ -30,8 +31,12 @@ from trainlet_functions.child.orders import Order
 MAX_CAUSES = 8
 
 
-def run(order_bytes: bytes, report: int, stop: int) -> int:
-    """Do the order; returns the exit status (0 when a result or an error was reported)."""
+def run(order_bytes: bytes, report: int, stop: int, staging: list[int] | None = None) -> int:
+    """Do the order; returns the exit status (0 when a result or an error was reported).
+
+    `staging` are the descriptors of the buffers for checkpoints, and of the line to the saver; without any, this
+    process saves itself.
+    """
     order = Order.model_validate_json(order_bytes)
     os.environ.clear()
     os.environ.update(order.environment)
@@ -42,7 +47,7 @@ def run(order_bytes: bytes, report: int, stop: int) -> int:
     manners.settle(Path(order.scratch_dir), order.spec.entry.qualname)
     manners.on_sigterm(lambda: stopping.tell("preempted"))
     try:
-        outcome = _call(order, reporter, stopping)
+        outcome = _call(order, reporter, stopping, staging or [])
     except BaseException as error:  # noqa: BLE001 - whatever user code raises is reported
         outcome = _failure(error, order.bundle_dir)
     _flush()
@@ -92,7 +97,7 @@ class StopPipe:
         return self._code
 
 
-def _call(order: Order, reporter: Reporter, stopping: StopPipe) -> tuple[str, dict[str, Any]]:
+def _call(order: Order, reporter: Reporter, stopping: StopPipe, staging: list[int]) -> tuple[str, dict[str, Any]]:
     store = open_store(order.store_url)
     function = load_entry(order.spec.entry.module, order.spec.entry.qualname)
     workdir = Path(order.scratch_dir)
@@ -100,7 +105,7 @@ def _call(order: Order, reporter: Reporter, stopping: StopPipe) -> tuple[str, di
     arguments = {
         name: codecs.decode(value, store, workdir=workdir, allow_pickle=pickle) for name, value in order.args.items()
     }
-    context = _context(order, store, reporter, stopping)
+    context = _context(order, store, reporter, stopping, staging)
     token = contexts.activate(context)
     try:
         parameter = hints.context_parameter(function)
@@ -116,7 +121,9 @@ def _call(order: Order, reporter: Reporter, stopping: StopPipe) -> tuple[str, di
     return "result", {"value": codecs.encode(result, store, allow_pickle=pickle, name="the result")}
 
 
-def _context(order: Order, store: ObjectStore, reporter: Reporter, stopping: StopPipe) -> contexts.Context:
+def _context(
+    order: Order, store: ObjectStore, reporter: Reporter, stopping: StopPipe, staging: list[int]
+) -> contexts.Context:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr, force=True)
     prefix = f"runs/{order.task}" if order.rank == 0 else f"runs/{order.task}/ranks/{order.rank}"
     return contexts.Context(
@@ -127,7 +134,16 @@ def _context(order: Order, store: ObjectStore, reporter: Reporter, stopping: Sto
         attempt=order.epoch,
         artifacts_dir=Path(order.scratch_dir),
         checkpoint=checkpoints.Checkpointer(
-            store, prefix, order.epoch, policy=order.spec.checkpoint, emit=reporter.emit, should_stop=stopping
+            store,
+            prefix,
+            order.epoch,
+            policy=order.spec.checkpoint,
+            emit=reporter.emit,
+            should_stop=stopping,
+            link=checkpoints.Line(socket.socket(fileno=staging[-1])) if staging else None,
+            buffers=[checkpoints.Buffer(one) for one in staging[:-1]],
+            grace_s=order.spec.grace_s,
+            on_first=lambda: reporter.emit("checkpointing", {}),
         ),
         emit=reporter.emit,
         stop=stopping,

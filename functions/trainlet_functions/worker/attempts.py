@@ -29,6 +29,7 @@ from trainlet_functions.worker.leases import Lease
 from trainlet_functions.worker.meter import Meter
 from trainlet_functions.worker.nurseries import MARK, Child, Nursery
 from trainlet_functions.worker.reports import Reports
+from trainlet_functions.worker.savers import Savers
 from trainlet_functions.worker.settings import WorkerSettings
 
 _LOG = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class Attempt:
         self._children: list[Child] = []
         self._silent_since: dict[int, float] = {}
         self._first_broken: int | None = None
+        self._savers: Savers | None = None
         self._stop: endings.Stop | None = None
         self._stop_by = float("inf")
         self._peak_bytes = 0
@@ -74,6 +76,8 @@ class Attempt:
             self._stop = endings.Stop(code, reason)
             for child in self._children:
                 child.ask_to_stop(code)
+        if self._savers is not None:
+            self._savers.hurry(code, grace)
 
     def run(self, nursery: Nursery | None) -> Nursery | None:
         """Run the attempt; returns the warm process to use next."""
@@ -130,9 +134,25 @@ class Attempt:
         self._kill_everything(nursery)
         for thread in threads:
             thread.join(JOIN_S)
+        saved = self._end_saving()
         for child in self._children:
             os.close(child.stop)
-        return self._ended(), nursery
+        return self._ended(saved), nursery
+
+    def _end_saving(self) -> bool:
+        """Have the savers finish; returns whether what the children staged is committed.
+
+        What was only staged counts when the children could not say themselves: a stop that they did not obey, a death.
+        """
+        savers, self._savers = self._savers, None
+        if savers is None:
+            return False
+        silent = any(self._reports.last(child.rank) is None for child in self._children)
+        reason = self._stop.code if self._stop is not None else "lost"
+        within_s = None if self._stop is None else self._stop_by - time.monotonic()
+        saved = not self._lease.fenced and savers.end(reason, staged=silent, within_s=within_s)
+        savers.close()
+        return saved
 
     def _given_up(self) -> bool:
         return self._lease.fenced or self._stop is not None
@@ -187,6 +207,8 @@ class Attempt:
     def _start(self, nursery: Nursery, bundle: str) -> None:
         spec, devices = self._claim.spec, self._claim.devices
         port = _free_port() if spec.ranks > 1 else 0
+        savers = self._savers = Savers(nursery, self._claim, self._child_environment, self._reports)
+        self._reports.on_checkpointing = savers.begin
         for rank in range(spec.ranks):
             own = [devices[rank]] if spec.ranks > 1 and len(devices) == spec.ranks else devices
             environment = dict(self._child_environment)
@@ -215,7 +237,11 @@ class Attempt:
                 store_url=self._claim.store_url,
                 environment=environment,
             )
-            child = nursery.start(order)
+            staging, line = savers.staging(rank)
+            try:
+                child = nursery.start(order, staging)
+            finally:
+                os.close(line)
             self._children.append(child)
             if self._stop is not None:
                 child.ask_to_stop(self._stop.code)
@@ -279,11 +305,13 @@ class Attempt:
     def _kill_everything(self, nursery: Nursery | None) -> None:
         """Kill every process that the attempt left, however it hid, but for the warm process."""
         keep = {os.getpid(), nursery.pid if nursery is not None else 0}
+        if self._savers is not None and not self._lease.fenced:
+            keep |= self._savers.pids()
         if not processes.kill_descendants(keep, MARK, self._settings.worker):
             self._log.error("processes of %s cannot be killed; they stay in the kernel", self._key)
         processes.reap(keep)
 
-    def _ended(self) -> FinishRequest:
+    def _ended(self, saved: bool) -> FinishRequest:
         if self._memory_error is not None:
             return endings.failed(self._settings.worker, self._memory_error)
         ranks = [endings.Ended(one.rank, one.status or 0, self._reports.last(one.rank)) for one in self._children]
@@ -292,6 +320,7 @@ class Attempt:
             ranks,
             first=self._first_broken,
             stop=self._stop,
+            saved=saved,
             peak_bytes=self._peak_bytes,
             mask=self._mask,
         )

@@ -42,12 +42,14 @@ def finish(
     *,
     first: int | None,
     stop: Stop | None,
+    saved: bool = False,
     peak_bytes: int,
     mask: Callable[[str], str],
 ) -> FinishRequest:
     """Return the end of an attempt whose children have all ended.
 
     `first` is the rank that ended without a word while the others still ran; those were killed because of it.
+    `saved` says that what they had staged was committed for them.
     """
     if all(one.said("result") for one in ranks):
         return FinishRequest(worker=worker, outcome="succeeded", output=(ranks[0].message or {})["value"])
@@ -58,7 +60,7 @@ def finish(
             return failed(worker, error.model_copy(update={"message": words}), mask)
     stopped = [one.message for one in ranks if one.message is not None and one.said("stopped")]
     if stop is not None:
-        return _stopped(worker, stop, saved=bool(stopped), mask=mask)
+        return _stopped(worker, stop, saved=saved or bool(stopped), mask=mask)
     if stopped:
         outcome: Outcome = "preempted" if stopped[0]["code"] in ("preempted", "fenced") else "canceled"
         reason = str(stopped[0]["message"]) or "the step stopped itself"

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -67,6 +67,7 @@ class Nursery:
         self._children: dict[int, Child] = {}
         self._early: dict[int, int] = {}
         self._lock = threading.Lock()
+        self._starting = threading.Lock()
         threading.Thread(target=self._listen, name="nursery", daemon=True).start()
 
     def alive(self) -> bool:
@@ -99,30 +100,51 @@ class Nursery:
             self._answer("ready", READY_S, given_up)
             self._ready = True
 
-    def start(self, order: Order) -> Child:
-        """Fork a child for an order."""
+    def start(self, order: Order, staging: Sequence[int] = ()) -> Child:
+        """Fork a child for an order; `staging` are further descriptors for it."""
         stdout_read, stdout_write = os.pipe()
         stderr_read, stderr_write = os.pipe()
+        try:
+            pid, report, stop = self._fork(order.model_dump_json(), (stdout_write, stderr_write), staging)
+        except PlatformError:
+            os.close(stdout_read)
+            os.close(stderr_read)
+            raise
+        finally:
+            os.close(stdout_write)
+            os.close(stderr_write)
+        return self._know(Child(pid, order.rank, stdout_read, stderr_read, report, stop))
+
+    def start_saver(self, order: str, rank: int, staging: Sequence[int]) -> Child:
+        """Fork a saver; what it prints goes where this process prints."""
+        pid, report, control = self._fork(order, (2, 2), staging)
+        return self._know(Child(pid, rank, -1, -1, report, control))
+
+    def _fork(self, order: str, output: tuple[int, int], staging: Sequence[int]) -> tuple[int, int, int]:
+        """Have a process forked; returns its pid, the pipe that it reports on, and the one that it is told on."""
         report_read, report_write = os.pipe()
         stop_read, stop_write = os.pipe()
-        body = order.model_dump_json().encode()
-        theirs = [stdout_write, stderr_write, report_write, stop_read]
+        body = order.encode()
+        theirs = [*output, report_write, stop_read, *staging]
         try:
-            socket.send_fds(self._channel, [len(body).to_bytes(8, "big")], theirs)
-            self._channel.sendall(body)
-            pid = self._answer("started", 30.0)
+            with self._starting:
+                socket.send_fds(self._channel, [len(body).to_bytes(8, "big")], theirs)
+                self._channel.sendall(body)
+                pid = self._answer("started", 30.0)
         except (OSError, PlatformError) as error:
-            for descriptor in (stdout_read, stderr_read, report_read, stop_write):
-                os.close(descriptor)
+            os.close(report_read)
+            os.close(stop_write)
             raise PlatformError(f"The warm process of the worker is gone: {error}") from error
         finally:
-            for descriptor in theirs:
-                os.close(descriptor)
-        child = Child(pid, order.rank, stdout_read, stderr_read, report_read, stop_write)
+            os.close(report_write)
+            os.close(stop_read)
+        return pid, report_read, stop_write
+
+    def _know(self, child: Child) -> Child:
         with self._lock:
-            self._children[pid] = child
-            if pid in self._early:
-                self._ended(child, self._early.pop(pid))
+            self._children[child.pid] = child
+            if child.pid in self._early:
+                self._ended(child, self._early.pop(child.pid))
         return child
 
     @classmethod

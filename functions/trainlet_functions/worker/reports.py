@@ -48,6 +48,8 @@ class Reports:
         self._lock = threading.Lock()
         self._last: dict[int, tuple[float, dict[str, Any]]] = {}
         self._news = News()
+        self._saved: dict[int, bool] = {}
+        self.on_checkpointing: Callable[[int], None] = lambda rank: None
         self.started = False
         self.resumed_from: int | None = None
 
@@ -82,6 +84,11 @@ class Reports:
         with self._lock:
             return time.monotonic() - self._last[rank][0] if rank in self._last else 0.0
 
+    def saved(self, rank: int) -> bool:
+        """Say whether a rank's saver ended with everything committed that was staged."""
+        with self._lock:
+            return self._saved.get(rank, False)
+
     def take_news(self) -> News:
         """Return the news and forget them; `give_back` them when they could not be told."""
         with self._lock:
@@ -105,6 +112,11 @@ class Reports:
                 self._last.setdefault(rank, (time.monotonic(), message))
         elif kind == "warning":
             self._warn(str(message["message"]))
+        elif kind == "checkpointing":
+            self.on_checkpointing(rank)
+        elif kind == "saver_done":
+            with self._lock:
+                self._saved[rank] = bool(message["whole"])
         elif rank == 0:
             self._take_news(kind, message)
 

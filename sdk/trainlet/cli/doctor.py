@@ -17,6 +17,7 @@ import click
 from trainlet.cli import output
 from trainlet.core import wire
 from trainlet.core.errors import TrainletError, UserError
+from trainlet.core.protocols import ObjectStore
 from trainlet.core.settings import Settings
 
 LOW_DISK_BYTES = 2 * 1024**3
@@ -42,16 +43,21 @@ class Finding:
     help="Its settings, for --cluster (default: cluster.yaml).",
 )
 @click.option("--project", "projects", multiple=True, help="A project to look at, for --cluster.")
+@click.option("--store", "store_url", metavar="URL", help="Check a store instead: a folder, or s3://bucket/prefix.")
 @output.json_option
-def doctor(of_cluster: bool, cluster_file: Path | None, projects: tuple[str, ...], as_json: bool) -> int:
-    """Check this machine and the platform, or a cluster, and say what to do.
+def doctor(
+    of_cluster: bool, cluster_file: Path | None, projects: tuple[str, ...], store_url: str | None, as_json: bool
+) -> int:
+    """Check this machine and the platform, a cluster, or a store, and say what to do.
 
     Exits with 3 when something is bad; what only deserves a look is a warning.
     """
     settings = Settings.from_environment()
     if (cluster_file or projects) and not of_cluster:
         raise UserError("--settings and --project are for a cluster. Write: trainlet doctor --cluster ...")
-    if of_cluster:
+    if store_url is not None:
+        findings = [_store(store_url)]
+    elif of_cluster:
         findings = _cluster(cluster_file, projects or (settings.project,))
     else:
         findings = [finding for check in (_python, _home, _disk, _platform) for finding in check(settings)]
@@ -155,9 +161,19 @@ def _store(url: str) -> Finding:
         store.create(key, b"doctor")
         good = store.get(key) == b"doctor"
         store.delete(key)
+        broken = _broken(store)
     except (TrainletError, OSError) as error:
         return Finding("store", "bad", f"{url}: {str(error).splitlines()[0]}", "make it writable for this user")
+    if broken:
+        fix = "use another store: with this one a checkpoint can be lost when two workers meet"
+        return Finding("store", "bad", f"{url}: {broken}", fix)
     return Finding("store", "ok" if good else "bad", url, "" if good else "it gives other bytes than it got")
+
+
+def _broken(store: ObjectStore) -> str:
+    from trainlet_functions.checkpoints import probes
+
+    return probes.breaks_promise(store)
 
 
 def _devices(info: wire.ServiceInfo) -> Finding:

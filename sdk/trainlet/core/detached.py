@@ -22,10 +22,12 @@ class DetachedCheckpoint:
     def register(self, **objects: Any) -> None:
         """Accept the objects that a real checkpointer would save."""
 
-    def restore(self) -> None:
+    def restore(self, *, strict: bool = True, verify: bool = True, at_step: int | None = None) -> None:
         """Return None: there is no earlier attempt."""
 
-    def step(self, step: int | None = None, *, metrics: Any = None, samples: int | None = None) -> None:
+    def step(
+        self, step: int | None = None, *, metrics: Any = None, epoch: int | None = None, samples: int | None = None
+    ) -> None:
         """Do nothing: there is no store to save to, and nobody asks this call to stop."""
 
     def save(self, step: int | None = None, *, metrics: Any = None, reason: str = "manual") -> None:

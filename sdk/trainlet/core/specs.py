@@ -56,12 +56,25 @@ class Retries(Value):
         return float(min(self.max_delay_s, self.delay_s * self.factor ** min(retry - 1, 64)))
 
 
+class Keep(Value):
+    """Which checkpoints stay: the `last` ones, the `best` by the on_improve metric, one an hour, and pinned ones."""
+
+    last: int = Field(default=3, ge=1, le=1000)
+    best: int = Field(default=1, ge=0, le=1000)
+    hourly: int = Field(default=0, ge=0, le=1000)
+    pins: bool = True
+
+
 class CheckpointPolicy(Value):
-    """When `ctx.checkpoint.step` saves: every so many seconds, on improvement of a metric, and when told to stop."""
+    """When `ctx.checkpoint.step` saves: every so many seconds, on improvement of a metric, and when told to stop.
+
+    `every_s` None: as often as it pays (see docs/checkpoints.md). `keep` says what stays in the store.
+    """
 
     every_s: float | None = Field(default=None, gt=0)
     on_improve: tuple[str, Literal["min", "max"]] | None = None
     on_sigterm: bool = True
+    keep: Keep = Keep()
 
 
 class Entry(Value):

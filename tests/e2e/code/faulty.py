@@ -1,6 +1,7 @@
 """Steps that behave badly, and some that behave well, as a user would write them."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -35,6 +36,28 @@ def count(steps: int, pace: float, path: str = "", *, ctx: tl.Context = tl.INJEC
         time.sleep(pace)
         ctx.checkpoint.step(step + 1)
     return {"sum": state["sum"], "began": first, "attempt": ctx.attempt}
+
+
+@tl.step(gpu="A100", checkpoint=tl.Checkpoint(every="1h"), grace=8)
+def stuck(how: str, path: str, *, ctx: tl.Context = tl.INJECTED) -> dict:
+    """Train five steps, then never return from the sixth in the first attempt."""
+    state = {"sum": 0}
+    ctx.checkpoint.register(state=state)
+    start = ctx.checkpoint.restore()
+    for step in range(start.step if start else 0, 10):
+        if step == 5 and ctx.attempt == 1:
+            with open(path, "w") as file:
+                file.write("stuck")
+            if how == "stopped":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            elif how == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            else:  # a call that holds the interpreter's lock
+                re.match(r"(a+)+$", "a" * 40 + "b")
+        state["sum"] += step
+        ctx.checkpoint.step(step + 1)
+        time.sleep(0.5)
+    return {"sum": state["sum"], "began": start.step if start else 0, "attempt": ctx.attempt}
 
 
 @tl.step(grace=1)

@@ -1,0 +1,68 @@
+"""What a checkpoint costs the training thread, beside a plain copy of the same bytes: JSON on stdout.
+
+`python benchmarks/bench_checkpoint.py [MiB]`. The saver commits to a directory with fsync; the next copy goes to the
+other buffer meanwhile, as in training.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+import trainlet as tl
+
+
+def main() -> None:
+    """Measure and print."""
+    mebibytes = int(sys.argv[1]) if len(sys.argv) > 1 else 256
+    arrays = {f"layer{index}": np.random.default_rng(index).random(mebibytes << 14) for index in range(8)}
+    target = {name: np.ones_like(array) for name, array in arrays.items()}
+    copies, stalls, commits = [], [], []
+    with tempfile.TemporaryDirectory() as folder, tl.checkpoint("bench", store=folder, every="1h") as ck:
+        ck.register(**arrays)
+        ck.restore()
+        ck._stager._preparing.join()  # in training this happens during the first steps
+        for step in range(1, 7):
+            began = time.perf_counter()
+            for name, array in arrays.items():
+                target[name][...] = array
+            copies.append(time.perf_counter() - began)
+            for array in arrays.values():
+                array[::4096] += 1
+            began = time.perf_counter()
+            ck._order("periodic", {}, {})
+            stalls.append(time.perf_counter() - began)
+            ck._step = step
+            began = time.perf_counter()
+            ck.wait()
+            commits.append(time.perf_counter() - began)
+        for array in arrays.values():
+            array[:] = 0
+        began = time.perf_counter()
+        ck.restore()
+        restored = time.perf_counter() - began
+        assert all(array.any() for array in arrays.values())
+    size = sum(array.nbytes for array in arrays.values())
+    print(
+        json.dumps(
+            {
+                "size_mib": size / 2**20,
+                "memcpy_ms": round(statistics.median(copies) * 1e3, 1),
+                "stall_first_ms": round(stalls[0] * 1e3, 1),
+                "stall_ms": round(statistics.median(stalls) * 1e3, 1),
+                "stall_over_memcpy": round(statistics.median(stalls) / statistics.median(copies), 3),
+                "commit_s": round(statistics.median(commits), 3),
+                "restore_verified_gb_per_s": round(size / restored / 1e9, 2),
+            },
+            indent=1,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

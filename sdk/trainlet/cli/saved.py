@@ -1,0 +1,109 @@
+"""`trainlet checkpoints`: list, verify, compare, export, pin and remove what tasks have saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from trainlet import checkpoints as saved
+from trainlet.cli import output
+
+
+@click.group()
+def checkpoints() -> None:
+    """Look at, copy and remove what tasks have saved. TASK is the key of a task: RUN.NAME."""
+
+
+def _task(function: Callable[..., Any]) -> Callable[..., Any]:
+    function = click.option("--store", metavar="URL", help="The store; default: that of the training API.")(function)
+    return click.argument("task")(function)
+
+
+@checkpoints.command()
+@_task
+@output.json_option
+def ls(task: str, store: str | None, as_json: bool) -> None:
+    """List the committed checkpoints of a task, the newest first."""
+    notes = saved.ls(task, store=store)
+    tags = saved.tags(task, store=store)
+    if as_json:
+        output.print_json([note.model_dump(mode="json") for note in notes])
+        return
+    if not notes:
+        click.echo(f"{task} has no checkpoint.")
+        return
+    rows = [
+        [
+            note.step,
+            note.epoch,
+            note.reason,
+            f"{note.size_bytes / 2**20:.1f}",
+            note.committed_at,
+            ", ".join(f"{name}={value:g}" for name, value in note.metrics.items()),
+            ", ".join(tag.split(".")[0] for tag, step in tags.items() if step == note.step),
+        ]
+        for note in notes
+    ]
+    columns = ["step", "attempt", "reason", "MiB", "committed (UTC)", "metrics", "tags"]
+    output.table("", columns, rows, numeric=("step", "attempt", "MiB"))
+
+
+@checkpoints.command()
+@_task
+def verify(task: str, store: str | None) -> int:
+    """Read every byte and check it. Exit code 1 when something is wrong."""
+    problems = saved.verify(task, store=store)
+    for problem in problems:
+        click.echo(problem)
+    if not problems:
+        click.echo("Every checkpoint is whole.")
+    return 1 if problems else 0
+
+
+@checkpoints.command()
+@_task
+@click.argument("before", type=int)
+@click.argument("after", type=int)
+@output.json_option
+def diff(task: str, store: str | None, before: int, after: int, as_json: bool) -> None:
+    """Say which tensors differ between two steps."""
+    found = asdict(saved.diff(task, before, after, store=store))
+    if as_json:
+        output.print_json(found)
+        return
+    for what in ("added", "removed", "changed"):
+        for name in found[what]:
+            click.echo(f"{what:8} {name}")
+    click.echo(f"{len(found['same'])} tensors are the same.")
+
+
+@checkpoints.command()
+@_task
+@click.argument("path", type=click.Path(dir_okay=False))
+@click.option("--step", type=int, help="Which checkpoint; default: the newest.")
+def export(task: str, store: str | None, path: str, step: int | None) -> None:
+    """Write a checkpoint as a .safetensors file."""
+    click.echo(f"step {saved.export(task, path, step=step, store=store)} is in {path}")
+
+
+@checkpoints.command()
+@_task
+@click.argument("step", type=int)
+@click.option("--remove", is_flag=True, help="Remove the pin.")
+def pin(task: str, store: str | None, step: int, remove: bool) -> None:
+    """Keep the checkpoint of a step for good."""
+    (saved.unpin if remove else saved.pin)(task, step, store=store)
+
+
+@checkpoints.command()
+@_task
+@click.argument("step", type=int)
+def rm(task: str, store: str | None, step: int) -> None:
+    """Remove the checkpoint of a step; the newest and the pinned ones are refused."""
+    saved.rm(task, step, store=store)
+
+
+COMMANDS = (checkpoints,)

@@ -1,0 +1,27 @@
+"""C1: what a trainer has staged is committed for it when it cannot do so itself: stopped, stuck in a call, or dead."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("kills")]
+
+
+@pytest.mark.parametrize("how", ["stopped", "in a call"])
+def test_C1_sigterm_commits_the_newest_staged_step_of_a_trainer_that_cannot_answer(
+    alone: Any, faulty: Any, tmp_path: Path, how: str
+) -> None:
+    path = tmp_path / "mark"
+    run = faulty.stuck.spawn(how, str(path))
+    alone.eventually(path.exists, 90)
+    os.kill(alone.worker_pid(run.tasks[0].attempts[-1].worker), signal.SIGTERM)
+    result = run.result(120)
+    assert result["sum"] == sum(range(10))
+    assert result["began"] >= 3, "at most what lies between two copies is done again"
+    notes = run.tasks[0].checkpoints
+    assert any(note.epoch == 1 and note.reason == "preempted" for note in notes)
