@@ -121,7 +121,7 @@ def test_a_timeout_holds_without_a_word_from_the_api(bench: Any) -> None:
 
 
 def test_a_full_disk_does_not_stop_the_meter(
-    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     key = bench.offer("def f(): pass", gpu=True)
     claim: wire.ClaimReply = bench.api.offered.pop(key)
@@ -133,7 +133,7 @@ def test_a_full_disk_does_not_stop_the_meter(
     meter = Meter(claim, tmp_path, SystemClock())
     kinds = [event.kind for _ in range(2) for event in meter.read()] + [event.kind for event in meter.close()]
     assert kinds == ["open", "heartbeat", "close"]
-    assert capsys.readouterr().err.count("No space left") == 1
+    assert caplog.text.count("No space left") == 1
 
 
 def test_M1_what_a_killed_worker_had_spooled_is_read(bench: Any) -> None:
