@@ -6,13 +6,14 @@ import time
 from typing import Any
 
 import click
+from pydantic import ValidationError
 
 from trainlet import sessions
 from trainlet.cli import loading, output
 from trainlet.client import connect
 from trainlet.core import wire
 from trainlet.core.durations import parse_duration_s
-from trainlet.core.errors import NotFoundError, PlatformError
+from trainlet.core.errors import NotFoundError, PlatformError, UserError
 from trainlet.core.settings import Settings
 from trainlet.core.specs import FunctionSpec
 
@@ -107,7 +108,11 @@ def token() -> None:
 def create(project: str, label: str, admin: bool, expires: str | None) -> None:
     """Make a token and print it once. Needs an admin's token in TRAINLET_TOKEN."""
     expires_s = None if expires is None else parse_duration_s(expires, "--expires")
-    body = wire.TokenCreate(project=project, label=label, admin=admin, expires_s=expires_s)
+    try:
+        body = wire.TokenCreate(project=project, label=label, admin=admin, expires_s=expires_s)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UserError(f"--{first['loc'][0]} {first['input']!r} is not valid: {first['msg']}.") from None
     click.echo(connect(Settings.from_environment()).create_token(body).token)
 
 
