@@ -25,7 +25,7 @@ test: $(VENV)/.dev  ## Run the tests.
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 # What depends on versions, without the tests that only wait for processes.
-VERSIONED := tests/core tests/client tests/functions tests/knative tests/pipelines tests/sdk/bundles tests/sdk/steps tests/sdk/pipelines
+VERSIONED := --ignore tests/knative/contract tests/core tests/client tests/functions tests/knative tests/pipelines tests/sdk/bundles tests/sdk/steps tests/sdk/pipelines
 
 define versioned  # an environment's name, its Python, how versions are chosen
 	$(BIN)/uv venv --quiet --clear --python $(2) $(VENV)-$(1)
