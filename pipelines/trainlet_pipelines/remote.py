@@ -113,6 +113,9 @@ class Remote:
                     self._end_left(Outcome("failed", error=error), everything=True)
                 self._over.wait(1.0)
                 continue
+            if changes.cursor < cursor:  # the database was restored from a backup: what was seen is not so any more
+                with self._lock:
+                    self._seen.clear()
             cursor, refused_since = changes.cursor, None
             for task in changes.tasks:
                 self._take(task)
