@@ -17,13 +17,16 @@ from trainlet.core.errors import UserError
 from trainlet.core.protocols import ObjectStore
 
 Path_ = Sequence[str | int]
-_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
+}
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    **COMPARISONS,
     "in": lambda left, right: left in right,
     "not in": lambda left, right: left not in right,
 }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from flask import g
-
 from trainlet.core import wire
 from trainlet_functions.api.routes import Routes
 from trainlet_functions.platform import Platform
@@ -12,10 +10,9 @@ from trainlet_functions.state import tokens
 routes = Routes()
 
 
-@routes.add("POST", "/v1/tokens", body=wire.TokenCreate, reply=wire.Token, statuses=(201,))
+@routes.add("POST", "/v1/tokens", "admin", body=wire.TokenCreate, reply=wire.Token, statuses=(201,))
 def create(platform: Platform, body: wire.TokenCreate) -> tuple[wire.Token, int]:
     """Make a token for the people or programs of a project."""
-    g.identity.require("admin")
     scopes = {"client", "admin"} if body.admin else {"client"}
     with platform.database.write() as tx:
         expires_ns = None if body.expires_s is None else tx.now_ns + round(body.expires_s * 1e9)

@@ -181,10 +181,7 @@ def unclaimed(tx: Transaction) -> None:
 
 def forget_workers(tx: Transaction) -> None:
     """Forget pods that are long gone; the local pool tells of its own."""
-    gone = [(row.project, row.id) for row in tx.all(_forgotten(tx))]
-    table = schema.workers
-    for project, worker in gone:
-        tx.run(table.delete().where((table.c.project == project) & (table.c.id == worker)))
+    tx.run(schema.workers.delete().where(_is_forgotten(tx)))
 
 
 def grace_after_restart(tx: Transaction) -> int:
@@ -233,10 +230,13 @@ def _unannounced(tx: Transaction) -> sa.Select[tuple[object]]:
     return sa.select(_TASKS).where((_TASKS.c.state == "dispatched") & (_TASKS.c.announced_ns < since_ns))
 
 
-def _forgotten(tx: Transaction) -> sa.Select[tuple[object]]:
+def _is_forgotten(tx: Transaction) -> sa.ColumnElement[bool]:
     since_ns = tx.now_ns - round(FORGET_S * 1e9)
-    far = sa.false() if tx.capacity.owns_devices else schema.workers.c.seen_ns < since_ns
-    return sa.select(schema.workers).where(far)
+    return sa.false() if tx.capacity.owns_devices else schema.workers.c.seen_ns < since_ns
+
+
+def _forgotten(tx: Transaction) -> sa.Select[tuple[object]]:
+    return sa.select(schema.workers).where(_is_forgotten(tx))
 
 
 def _queued(tx: Transaction) -> sa.Select[tuple[object]]:

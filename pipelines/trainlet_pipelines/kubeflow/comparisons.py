@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
 from typing import Any
 
 from trainlet.core import graphs
 from trainlet_pipelines.kubeflow.wiring import Wiring
 from trainlet_pipelines.pods import shapes
-
-_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+from trainlet_pipelines.values import COMPARISONS
 
 
 def native(condition: graphs.Condition, wiring: Wiring) -> Any:
     """Return kfp's condition, or None when a task of ours must decide."""
     if condition.operator == "truthy":
         left, right, name = condition.operands[0], True, "=="
-    elif condition.operator in _OPERATORS and isinstance(condition.operands[1], graphs.Constant):
+    elif condition.operator in COMPARISONS and isinstance(condition.operands[1], graphs.Constant):
         left, right, name = condition.operands[0], condition.operands[1].value, condition.operator
     else:
         return None
@@ -33,7 +23,7 @@ def native(condition: graphs.Condition, wiring: Wiring) -> Any:
     channel, whole = wiring.channel(left)
     if not whole or not _comparable(channel.shape, right):
         return None
-    return _OPERATORS[name](channel.value, right)
+    return COMPARISONS[name](channel.value, right)
 
 
 def _comparable(shape: shapes.Shape, value: Any) -> bool:
