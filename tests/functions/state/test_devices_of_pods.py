@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from trainlet.core.wire import ClaimRequest, Device
-from trainlet_functions.state import attempts
+from trainlet_functions.state import attempts, functions
 from trainlet_functions.state.database import Capacity
 from trainlet_functions.state.problems import WrongDevices
 
@@ -23,7 +23,9 @@ def ask(world, *skus):
     devices = [Device(uuid=f"GPU-{number}", sku=sku) for number, sku in enumerate(skus)]
     who = dataclasses.replace(WHO, project=world.task("run.train").project)
     with world.database.write() as tx:
-        return attempts.claim_next(tx, who, ClaimRequest(worker="ns.pod", nonce="p.1", devices=devices))
+        reply = attempts.claim_next(tx, who, ClaimRequest(worker="ns.pod", nonce="p.1", devices=devices))
+    world.tokens[reply.task.key, reply.epoch] = reply.token
+    return reply
 
 
 @pytest.mark.parametrize("skus", [(), ("H100-80GB",), ("L4", "L4")])
@@ -46,3 +48,16 @@ def test_a_task_that_fits_is_not_held_up_by_an_older_one_that_does_not(pods):
     pods.deploy("train", gpus=(("L4", 1),))
     later = pods.create("run.later", function="train")
     assert ask(pods, "L4").task.key == later.key
+
+
+def test_a_pod_that_is_long_gone_is_forgotten(pods):
+    pods.create("run.train", function="train")
+    ask(pods, "A100-80GB")
+    pods.finish("run.train", worker="ns.pod")
+    assert pods.do(functions.get, "default", "train").workers == 1
+    pods.clock.advance(899)
+    pods.supervisor.tick()
+    assert pods.do(functions.get, "default", "train").workers == 1
+    pods.clock.advance(2)
+    pods.supervisor.tick()
+    assert pods.do(functions.get, "default", "train").workers == 0
