@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+import stamina
 from sqlalchemy.engine import Connection, Engine
 
 from trainlet.core.clocks import Clock, SystemClock
@@ -178,6 +180,10 @@ class Database:
             ) from error
 
 
+def _is_busy(error: Exception) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+
+
 def _sqlite_engine(url: str) -> Engine:
     engine = sa.create_engine(
         url, pool_size=20, max_overflow=200, connect_args={"timeout": 30, "check_same_thread": False}
@@ -186,8 +192,12 @@ def _sqlite_engine(url: str) -> Engine:
     @sa.event.listens_for(engine, "connect")
     def configure(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=30000", "foreign_keys=ON"):
+        for pragma in ("synchronous=FULL", "busy_timeout=30000", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
+        # Of several first connections to a new file, SQLite refuses all but one at once, whatever busy_timeout says.
+        for attempt in stamina.retry_context(on=_is_busy, attempts=None, timeout=30.0, wait_initial=0.01, wait_max=0.2):
+            with attempt:
+                connection.execute("PRAGMA journal_mode=WAL")
 
     @sa.event.listens_for(engine, "begin")
     def begin(conn: Connection) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,21 @@ def test_migrating_again_and_at_once_changes_nothing(database_url: str):
         assert len(tx.all(sa.text("SELECT version_num FROM alembic_version"))) == 1
     for database in databases:
         database.close()
+
+
+def test_many_may_open_a_new_database_at_once(tmp_path: Path):
+    for turn in range(25):  # each turn is a race that SQLite loses one time in ten
+        databases = [Database(f"sqlite:///{tmp_path / f'{turn}.db'}", ManualClock()) for _ in range(8)]
+        start = threading.Barrier(len(databases))
+
+        def connect(database: Database, start: threading.Barrier = start) -> None:
+            start.wait()
+            database.engine.connect().close()
+
+        with ThreadPoolExecutor(len(databases)) as pool:
+            list(pool.map(connect, databases))
+        for database in databases:
+            database.close()
 
 
 def test_the_migrations_make_exactly_the_tables_of_the_code(world):
