@@ -35,9 +35,9 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and turn errors into one clear message and an exit code."""
-    from trainlet.cli import clusters, deployment, doctor, execution, kubeflow, listing, prices, saved
+    from trainlet.cli import clusters, deployment, doctor, execution, kubeflow, listing, prices, saved, secrets
 
-    for module in (execution, kubeflow, deployment, listing, saved, prices, clusters, doctor):
+    for module in (execution, kubeflow, deployment, listing, saved, secrets, prices, clusters, doctor):
         for command in module.COMMANDS:
             cli.add_command(command)
     warnings.showwarning = _show_warning

@@ -55,6 +55,7 @@ def test_a_file_that_others_can_read_is_refused_with_the_fix(tmp_path: Path, mod
 def test_a_missing_secret_says_where_to_put_it(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         secrets.lookup(tmp_path, "hf-token")
+    assert "trainlet secrets set hf-token" in str(caught.value)
     assert str(tmp_path / "secrets" / "hf-token") in str(caught.value)
     assert "TRAINLET_SECRET_HF_TOKEN" in str(caught.value)
 
