@@ -16,7 +16,7 @@ from trainlet.core.errors import AccessError
 from trainlet_functions import journals
 from trainlet_functions.api.routes import Routes, bearer
 from trainlet_functions.platform import Platform
-from trainlet_functions.state import attempts, logs
+from trainlet_functions.state import attempts, claims, logs
 from trainlet_functions.state.problems import WrongDevices
 
 routes = Routes()
@@ -39,7 +39,7 @@ def claim(platform: Platform, task: str, epoch: int, body: wire.ClaimRequest) ->
     """Claim an attempt; the same worker and nonce again get the same one."""
     worker = _worker(body)
     with _saying_why(platform), platform.database.write() as tx:
-        reply = attempts.claim(tx, worker, task, epoch, body)
+        reply = claims.claim(tx, worker, task, epoch, body)
     return _placed(platform, reply)
 
 
@@ -57,7 +57,7 @@ def claim_next(platform: Platform, name: str, body: wire.ClaimRequest) -> wire.C
     if worker.function != name:
         raise AccessError(f"This is the token of a worker of {worker.function!r}, not of {name!r}.")
     with _saying_why(platform), platform.database.write() as tx:
-        reply = attempts.claim_next(tx, worker, body)
+        reply = claims.claim_next(tx, worker, body)
     return Response(status=204) if reply is None else _placed(platform, reply)
 
 

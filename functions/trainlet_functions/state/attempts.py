@@ -1,4 +1,4 @@
-"""Attempts: the claim that decides who runs a task, the lease that keeps it, and every way in which it ends.
+"""Attempts: the lease that keeps a task with its worker, and every way in which it ends.
 
 The epoch is the fencing token: once epoch e+1 is dispatched, nothing that names e changes anything (invariant T2).
 """
@@ -16,18 +16,18 @@ from trainlet.core.errors import AccessError
 from trainlet.core.specs import FunctionSpec
 from trainlet_functions import metering
 from trainlet_functions.billing import reports
-from trainlet_functions.state import admission, devices, functions, outbox, schema, stops, transitions, views
+from trainlet_functions.state import admission, devices, functions, schema, stops, transitions, views
 from trainlet_functions.state.database import Transaction, dumps, loads
-from trainlet_functions.state.problems import FencedAttempt, Taken, WrongDevices
-from trainlet_functions.state.tokens import new_token, token_hash
+from trainlet_functions.state.problems import FencedAttempt
+from trainlet_functions.state.tokens import token_hash
 
-MAX_LOSSES = 10  # attempts lost in a row without a new checkpoint before the task fails (T3)
+MAX_LOSSES = 10  # attempts lost or preempted in a row without a new checkpoint before the task fails (T3)
 _TASKS = schema.tasks
 _TABLE = schema.attempts
 _THIS = (_TABLE.c.task == sa.bindparam("this_key")) & (_TABLE.c.epoch == sa.bindparam("this_epoch"))
-_ATTEMPT = sa.select(_TABLE).where(_THIS)
+OF_EPOCH = sa.select(_TABLE).where(_THIS)
 _UPDATE = _TABLE.update().where(_THIS)
-_TASK = sa.select(_TASKS).where(_TASKS.c.key == sa.bindparam("this_key"))
+OF_KEY = sa.select(_TASKS).where(_TASKS.c.key == sa.bindparam("this_key"))
 _WORKER = schema.workers.update().where(
     (schema.workers.c.project == sa.bindparam("in_project")) & (schema.workers.c.id == sa.bindparam("this_id"))
 )
@@ -51,135 +51,8 @@ class AttemptRef:
     attempt: sa.Row[Any]
 
 
-def claim(tx: Transaction, worker: WorkerIdentity, key: str, epoch: int, body: wire.ClaimRequest) -> wire.ClaimReply:
-    """Give (task, epoch) to a worker. The same worker and nonce again get the same attempt, with a fresh token.
-
-    Raises Taken when somebody else has it, it is over, or the epoch is not the current one; AccessError when the task
-    belongs to another function.
-    """
-    _bury_earlier_process(tx, worker, body.nonce)
-    task = tx.conn.execute(_TASK, {"this_key": key}).one_or_none()
-    if task is None or task.project != worker.project or task.epoch != epoch:
-        raise Taken(f"Task {key} is not at epoch {epoch}.")
-    if task.function != worker.function:
-        raise AccessError(f"A worker of {worker.function!r} cannot run a task of {task.function!r}.")
-    if task.state == "running":
-        attempt = tx.conn.execute(_ATTEMPT, {"this_key": key, "this_epoch": epoch}).one()
-        if attempt.worker == worker.worker and attempt.nonce == body.nonce:
-            note_worker(tx, worker, body.url, busy=True)
-            return _again(tx, task, attempt)
-        raise Taken(f"Task {key} is taken by {attempt.worker}.")
-    if task.state != "dispatched":
-        raise Taken(f"Task {key} is {task.state}.")
-    return _start(tx, worker, task, body)
-
-
-def claim_next(tx: Transaction, worker: WorkerIdentity, body: wire.ClaimRequest) -> wire.ClaimReply | None:
-    """Give the oldest dispatched task of the worker's function, or None."""
-    _bury_earlier_process(tx, worker, body.nonce)
-    held = (_TABLE.c.worker == worker.worker) & (_TABLE.c.state == "running") & (_TABLE.c.nonce == body.nonce)
-    for attempt in tx.all(sa.select(_TABLE).where(held).limit(1)):
-        task = tx.conn.execute(sa.select(_TASKS).where(_TASKS.c.key == attempt.task)).one()
-        if task.project == worker.project and task.function == worker.function and task.epoch == attempt.epoch:
-            note_worker(tx, worker, body.url, busy=True)
-            return _again(tx, task, attempt)
-    mine = (_TASKS.c.project == worker.project) & (_TASKS.c.function == worker.function)
-    oldest = sa.select(_TASKS).where(mine & (_TASKS.c.state == "dispatched"))
-    refused: WrongDevices | None = None
-    for found in tx.all(oldest.order_by(_TASKS.c.created_ns, _TASKS.c.key).limit(1 if body.devices is None else 20)):
-        try:
-            return _start(tx, worker, found, body)
-        except WrongDevices as error:  # of another version of the function, perhaps: a later task may fit
-            refused = refused or error
-    if refused is not None:
-        raise refused
-    note_worker(tx, worker, body.url, busy=False)
-    return None
-
-
-def _bury_earlier_process(tx: Transaction, worker: WorkerIdentity, nonce: str) -> None:
-    """Give up what a worker had before its process was started again: nobody needs to wait for the lease."""
-    process, dot, _ = nonce.partition(".")
-    if not dot:
-        return
-    theirs = (_TABLE.c.worker == worker.worker) & (_TABLE.c.state == "running")
-    for attempt in tx.all(sa.select(_TABLE.c.task, _TABLE.c.epoch, _TABLE.c.nonce).where(theirs)):
-        if attempt.nonce.partition(".")[0] != process:
-            lost(tx, attempt.task, attempt.epoch, f"worker {worker.worker} was started again")
-
-
-def _start(tx: Transaction, worker: WorkerIdentity, task: sa.Row[Any], body: wire.ClaimRequest) -> wire.ClaimReply:
-    spec = functions.spec(tx, task.project, task.function, task.digest)
-    if tx.capacity.owns_devices:
-        given = devices.held(tx, task.key) if task.gpu else []
-    else:
-        given = _fitting(worker, task, spec, body.devices or [])
-    token = new_token("tla")
-    tx.insert(
-        _TABLE,
-        task=task.key,
-        epoch=task.epoch,
-        state="running",
-        worker=worker.worker,
-        nonce=body.nonce,
-        token_hash=token_hash(token),
-        devices=dumps([device.model_dump(mode="json") for device in given]),
-        claimed_ns=tx.now_ns,
-        lease_until_ns=_lease_until(tx),
-        reason="",
-        told_to_stop=False,
-    )
-    note_worker(tx, worker, body.url, busy=True)
-    deadline = None if spec.timeout_s is None else tx.now_ns + round(spec.timeout_s * 1e9)
-    reason = f"running on {worker.worker}"
-    task = transitions.move(tx, task, "running", reason, worker.worker, deadline_ns=deadline)
-    outbox.close(tx, task.key, task.epoch)
-    return _reply(tx, task, spec, token, given)
-
-
-def _fitting(
-    worker: WorkerIdentity, task: sa.Row[Any], spec: FunctionSpec, found: list[wire.Device]
-) -> list[wire.Device]:
-    """Return the devices of a worker that an attempt gets. Raises WrongDevices: a bill must name what was used."""
-    given = devices.matching(spec.resources, found)
-    if given is None:
-        has = ", ".join(sorted(device.sku for device in found)) or "no device"
-        raise WrongDevices(
-            task.key,
-            f"{worker.worker} has {has}, and the task needs {devices.words(spec.resources)}. Check the node's device plugin "
-            "and the label that says which GPU it has; a function whose gpu= changed needs a new name while old tasks wait.",
-        )
-    return given
-
-
-def _again(tx: Transaction, task: sa.Row[Any], attempt: sa.Row[Any]) -> wire.ClaimReply:
-    """Repeat the reply to a claim, with a fresh token; the lost one is worthless from now on."""
-    token = new_token("tla")
-    values = {"token_hash": token_hash(token), "lease_until_ns": _lease_until(tx)}
-    _change(tx, task.key, attempt.epoch, values)
-    given = [wire.Device.model_validate(device) for device in loads(attempt.devices)]
-    spec = functions.spec(tx, task.project, task.function, task.digest)
-    return _reply(tx, task, spec, token, given)
-
-
-def _reply(
-    tx: Transaction, task: sa.Row[Any], spec: FunctionSpec, token: str, given: list[wire.Device]
-) -> wire.ClaimReply:
-    return wire.ClaimReply(
-        task=views.task_view(tx, task),
-        spec=spec,
-        args=loads(task.args),
-        epoch=task.epoch,
-        token=token,
-        devices=given,
-        lease_s=tx.limits.lease_s,
-        heartbeat_s=tx.limits.heartbeat_s,
-        wall_anchor_ns=tx.now_ns,
-        store_url="",
-    )
-
-
-def _change(tx: Transaction, key: str, epoch: int, values: dict[str, Any]) -> None:
+def change(tx: Transaction, key: str, epoch: int, values: dict[str, Any]) -> None:
+    """Change columns of an attempt."""
     tx.conn.execute(_UPDATE, {**values, "this_key": key, "this_epoch": epoch})
 
 
@@ -199,10 +72,10 @@ def authenticate(tx: Transaction, key: str, epoch: int, token: str) -> AttemptRe
 
     Whether the attempt is still the current one is for `heartbeat`, `finish` and the logs to decide.
     """
-    attempt = tx.conn.execute(_ATTEMPT, {"this_key": key, "this_epoch": epoch}).one_or_none()
+    attempt = tx.conn.execute(OF_EPOCH, {"this_key": key, "this_epoch": epoch}).one_or_none()
     if attempt is None or not secrets.compare_digest(attempt.token_hash, token_hash(token)):
         raise AccessError(f"This token is not good for attempt {epoch} of task {key}.")
-    task = tx.conn.execute(_TASK, {"this_key": key}).one()
+    task = tx.conn.execute(OF_KEY, {"this_key": key}).one()
     return AttemptRef(task, attempt)
 
 
@@ -219,7 +92,7 @@ def heartbeat(tx: Transaction, ref: AttemptRef, body: wire.HeartbeatRequest) -> 
     """Renew the lease, take in usage and news, and say whether to go on. Raises FencedAttempt."""
     current(ref)
     metering.ingest(tx, ref.task.project, _own(ref, body.usage))
-    values: dict[str, Any] = {"lease_until_ns": _lease_until(tx)}
+    values: dict[str, Any] = {"lease_until_ns": lease_until(tx)}
     if body.started and ref.attempt.started_ns is None:
         values["started_ns"] = tx.now_ns
     if body.resumed_from_step is not None:
@@ -227,10 +100,10 @@ def heartbeat(tx: Transaction, ref: AttemptRef, body: wire.HeartbeatRequest) -> 
     news = _news(ref, body)
     task = transitions.touch(tx, ref.task, **news) if news or len(values) > 1 else ref.task
     if _check_budget(tx, task.project, task.run_id):
-        task = tx.conn.execute(_TASK, {"this_key": task.key}).one()
+        task = tx.conn.execute(OF_KEY, {"this_key": task.key}).one()
     if task.stop_code is not None:
         values["told_to_stop"] = True
-    _change(tx, task.key, ref.attempt.epoch, values)
+    change(tx, task.key, ref.attempt.epoch, values)
     note_worker(tx, WorkerIdentity(task.project, task.function, ref.attempt.worker), None, busy=True)
     if task.stop_code is None:
         return wire.HeartbeatReply(lease_s=tx.limits.lease_s)
@@ -272,11 +145,10 @@ def finish(tx: Transaction, ref: AttemptRef, body: wire.FinishRequest) -> wire.T
         reason = body.reason or "preempted"
         if body.outcome == "canceled":
             reason = "it stopped, but was resumed meanwhile"
-        _end(tx, ref, "preempted", reason, body.outcome)
-        transitions.move(tx, task, "queued", reason, actor, not_before_ns=tx.now_ns)
+        _taken_away(tx, AttemptRef(task, ref.attempt), "preempted", reason, actor, body.outcome)
     _check_budget(tx, task.project, task.run_id)
     admission.admit(tx)
-    return views.task_view(tx, tx.conn.execute(_TASK, {"this_key": task.key}).one())
+    return views.task_view(tx, tx.conn.execute(OF_KEY, {"this_key": task.key}).one())
 
 
 def lost(tx: Transaction, key: str, epoch: int, reason: str) -> None:
@@ -285,15 +157,13 @@ def lost(tx: Transaction, key: str, epoch: int, reason: str) -> None:
     A task that was stopping ends; one that had reached its timeout has failed; any other is dispatched again, until it
     was lost too often without progress.
     """
-    task = tx.conn.execute(_TASK, {"this_key": key}).one_or_none()
+    task = tx.conn.execute(OF_KEY, {"this_key": key}).one_or_none()
     if task is None or task.state != "running" or task.epoch != epoch:
         return
-    attempt = tx.conn.execute(_ATTEMPT, {"this_key": key, "this_epoch": epoch}).one()
+    attempt = tx.conn.execute(OF_EPOCH, {"this_key": key, "this_epoch": epoch}).one()
     ref = AttemptRef(task, attempt)
     metering.close_stale(tx, key, epoch, fault=task.stop_code is None)
     _silence(tx, task.project, attempt.worker)
-    progressed = any(note["epoch"] == epoch for note in loads(task.checkpoints))
-    losses = 1 if progressed else task.losses + 1
     if task.stop_code == "timeout":
         error = _timeout_error(functions.spec(tx, task.project, task.function, task.digest))
         _end(tx, ref, "failed", f"timeout; {reason}", None, error)
@@ -302,25 +172,37 @@ def lost(tx: Transaction, key: str, epoch: int, reason: str) -> None:
         _end(tx, ref, "canceled", f"{task.stop_reason}; {reason}", None)
         columns = {"error": stops.error(task.stop_code, task.stop_reason)}
         transitions.move(tx, task, "canceled", task.stop_reason, task.stop_code, **columns)
-    elif losses >= MAX_LOSSES:
+    else:
+        _taken_away(tx, ref, "lost", reason, "supervisor", None)
+    admission.admit(tx)
+
+
+def _taken_away(tx: Transaction, ref: AttemptRef, state: str, reason: str, actor: str, outcome: str | None) -> None:
+    """Let the task go on in a new attempt, unless too many in a row were taken from it before a new checkpoint.
+
+    The first time at once, then after a pause that doubles to 30 s.
+    """
+    progressed = any(note["epoch"] == ref.attempt.epoch for note in loads(ref.task.checkpoints))
+    losses = 1 if progressed else ref.task.losses + 1
+    if losses >= MAX_LOSSES:
         error = wire.ErrorInfo(
             kind="lost",
-            message=f"The worker was lost {losses} times in a row without a new checkpoint; the last time: {reason}.",
-            hint="Look at the last log lines and at the memory of the step; run.resume() tries again.",
+            message=f"The worker was {state} {losses} times in a row without a new checkpoint; the last time: {reason}.",
+            hint="Look at the last log lines and at the memory of the step, and save checkpoints more often than workers "
+            "go away; run.resume() tries again.",
         )
-        _end(tx, ref, "lost", reason, None, error)
-        transitions.move(tx, task, "failed", error.message, "supervisor", error=error.model_dump_json())
-    else:
-        _end(tx, ref, "lost", reason, None)
-        pause_ns = 0 if losses == 1 else min(30_000_000_000, 250_000_000 << min(losses - 2, 7))
-        again = f"{reason}; trying again from the last checkpoint"
-        transitions.move(tx, task, "queued", again, "supervisor", losses=losses, not_before_ns=tx.now_ns + pause_ns)
-    admission.admit(tx)
+        _end(tx, ref, state, reason, outcome, error)
+        transitions.move(tx, ref.task, "failed", error.message, "supervisor", error=error.model_dump_json())
+        return
+    _end(tx, ref, state, reason, outcome)
+    pause_ns = 0 if losses == 1 else min(30_000_000_000, 250_000_000 << min(losses - 2, 7))
+    again = f"{reason}; trying again from the last checkpoint" if state == "lost" else reason
+    transitions.move(tx, ref.task, "queued", again, actor, losses=losses, not_before_ns=tx.now_ns + pause_ns)
 
 
 def explain(tx: Transaction, key: str, reason: str) -> None:
     """Say why a dispatched task still waits."""
-    task = tx.conn.execute(_TASK, {"this_key": key}).one_or_none()
+    task = tx.conn.execute(OF_KEY, {"this_key": key}).one_or_none()
     if task is not None and task.state == "dispatched" and task.reason != reason:
         transitions.touch(tx, task, reason=reason)
 
@@ -380,13 +262,14 @@ def _end(
         "error": None if error is None else error.model_dump_json(),
         "finished_ns": tx.now_ns,
     }
-    _change(tx, ref.task.key, ref.attempt.epoch, values)
+    change(tx, ref.task.key, ref.attempt.epoch, values)
     tx.run(_WORKER, {"in_project": ref.task.project, "this_id": ref.attempt.worker, "busy": False})
     if ref.task.gpu:
         devices.release(tx, ref.task.key)
 
 
-def _lease_until(tx: Transaction) -> int:
+def lease_until(tx: Transaction) -> int:
+    """Return when a lease that is taken or renewed now ends."""
     return tx.now_ns + round(tx.limits.lease_s * 1e9)
 
 

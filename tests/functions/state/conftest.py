@@ -10,7 +10,7 @@ import pytest
 from trainlet.core import wire
 from trainlet.core.clocks import ManualClock
 from trainlet.core.specs import Entry, FunctionSpec, GpuRequest, Resources
-from trainlet_functions.state import attempts, devices, functions, runs, supervisor, tasks
+from trainlet_functions.state import attempts, claims, devices, functions, runs, supervisor, tasks
 from trainlet_functions.state.database import Capacity, Database
 
 PROJECT = "default"
@@ -72,7 +72,7 @@ class World:
         """Claim an attempt, as a worker that got an event does."""
         who = attempts.WorkerIdentity(project, function, worker)
         with self.database.write() as tx:
-            reply = attempts.claim(tx, who, key, epoch, wire.ClaimRequest(worker=worker, nonce=nonce))
+            reply = claims.claim(tx, who, key, epoch, wire.ClaimRequest(worker=worker, nonce=nonce))
         self.tokens[key, reply.epoch] = reply.token
         return reply
 
@@ -80,7 +80,7 @@ class World:
         """Ask for work, as an idle worker does."""
         who = attempts.WorkerIdentity(PROJECT, function, worker)
         with self.database.write() as tx:
-            reply = attempts.claim_next(tx, who, wire.ClaimRequest(worker=worker, nonce=nonce))
+            reply = claims.claim_next(tx, who, wire.ClaimRequest(worker=worker, nonce=nonce))
         if reply is not None:
             self.tokens[reply.task.key, reply.epoch] = reply.token
         return reply

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from trainlet.core.wire import ClaimRequest, Device
-from trainlet_functions.state import attempts, functions
+from trainlet_functions.state import attempts, claims, functions
 from trainlet_functions.state.database import Capacity
 from trainlet_functions.state.problems import WrongDevices
 
@@ -23,7 +23,7 @@ def ask(world, *skus):
     devices = [Device(uuid=f"GPU-{number}", sku=sku) for number, sku in enumerate(skus)]
     who = dataclasses.replace(WHO, project=world.task("run.train").project)
     with world.database.write() as tx:
-        reply = attempts.claim_next(tx, who, ClaimRequest(worker="ns.pod", nonce="p.1", devices=devices))
+        reply = claims.claim_next(tx, who, ClaimRequest(worker="ns.pod", nonce="p.1", devices=devices))
     world.tokens[reply.task.key, reply.epoch] = reply.token
     return reply
 

@@ -22,7 +22,7 @@ from trainlet.core import wire
 from trainlet.core.clocks import ManualClock
 from trainlet.core.errors import AccessError, ConflictError
 from trainlet.core.specs import Entry, FunctionSpec, GpuRequest, Resources, Retries
-from trainlet_functions.state import attempts, devices, functions, runs, schema, supervisor, tasks
+from trainlet_functions.state import attempts, claims, devices, functions, runs, schema, supervisor, tasks
 from trainlet_functions.state.database import Capacity, Database
 from trainlet_functions.state.problems import FencedAttempt, Taken
 
@@ -184,7 +184,7 @@ class StateMachine(RuleBasedStateMachine):
         mine = one is not None and one.state == "running" and one.epoch == epoch and one.worker == worker
         try:
             with self.database.write() as tx:
-                reply = attempts.claim(tx, who, key, epoch, body)
+                reply = claims.claim(tx, who, key, epoch, body)
         except Taken:
             assert not free and not mine
             return
@@ -200,7 +200,7 @@ class StateMachine(RuleBasedStateMachine):
         waiting = [key for key in self.order if self.model[key].state == "dispatched"]
         with self.database.write() as tx:
             nonce = f"{waiting[0]}.{self.model[waiting[0]].epoch}" if waiting else "none"
-            reply = attempts.claim_next(tx, who, wire.ClaimRequest(worker=worker, nonce=nonce))
+            reply = claims.claim_next(tx, who, wire.ClaimRequest(worker=worker, nonce=nonce))
         assert (reply.task.key if reply else None) == (waiting[0] if waiting else None)
         if reply is not None:
             one = self.model[reply.task.key]
@@ -259,7 +259,7 @@ class StateMachine(RuleBasedStateMachine):
         elif one.stopping:
             self._end(one, "canceled")
         elif outcome == "preempted":
-            self._requeue(one)
+            self._again(one)
         else:
             one.failures += 1
             if one.failures > SPEC.retries.times:
@@ -283,7 +283,10 @@ class StateMachine(RuleBasedStateMachine):
         one.ended[one.epoch] = None
         if one.stopping:
             self._end(one, "canceled")
-            return
+        else:
+            self._again(one)
+
+    def _again(self, one: Model) -> None:
         one.losses += 1
         if one.losses >= attempts.MAX_LOSSES:
             self._end(one, "failed")

@@ -152,10 +152,22 @@ def test_a_failed_attempt_is_retried_after_a_delay_that_grows(world):
 def test_preemption_costs_no_retry(world):
     world.running("run.step")
     for epoch in range(1, 20):
-        view = world.finish("run.step", epoch, "preempted", reason="drained")
+        note = {"step": epoch, "epoch": epoch}
+        view = world.finish("run.step", epoch, "preempted", reason="drained", checkpoints=[note])
         assert (view.state, view.epoch) == ("dispatched", epoch + 1)
         world.claim("run.step", epoch + 1)
     assert world.finish("run.step", 20).state == "succeeded"
+
+
+def test_a_task_that_is_always_preempted_before_it_gets_anywhere_fails_and_says_so(world):
+    world.running("run.step")
+    for epoch in range(1, attempts.MAX_LOSSES):
+        world.finish("run.step", epoch, "preempted", reason="spot capacity was reclaimed")
+        world.wait(40)
+        world.claim("run.step", epoch + 1)
+    view = world.finish("run.step", attempts.MAX_LOSSES, "preempted", reason="spot capacity was reclaimed")
+    assert (view.state, view.error.kind) == ("failed", "lost")
+    assert "spot capacity was reclaimed" in view.error.message and "checkpoints" in view.error.hint
 
 
 def test_a_run_with_a_graph_ends_when_its_dispatcher_says_so(world):
