@@ -1,8 +1,8 @@
 """The platform: one process that holds the API's parts together and keeps them going.
 
-It owns the threads (supervisor, relay, demand, upkeep) and their orderly end. The parts do not know each other: they meet
-in the database, and a change there wakes whoever waits. What starts workers is the only difference between a platform of
-one machine and a replica on a cluster.
+It owns the threads (supervisor, relay, demand, upkeep, triggers, drivers) and their orderly end. The parts do not know
+each other: they meet in the database, and a change there wakes whoever waits. What starts workers is the only difference
+between a platform of one machine and a replica on a cluster.
 """
 
 from __future__ import annotations
@@ -29,12 +29,16 @@ from trainlet.core.specs import FunctionSpec
 from trainlet_functions import devices as inventories
 from trainlet_functions import metering
 from trainlet_functions.billing import book, pricefiles
+from trainlet_functions.drivers import Drivers
 from trainlet_functions.pool import CLEAN_EXIT, LocalPool
 from trainlet_functions.relay import LocalSink, Relay
 from trainlet_functions.signatures import Signer
 from trainlet_functions.state import admission, attempts, devices, functions, schema, supervisor, tokens
 from trainlet_functions.state.database import Capacity, Database, Transaction
 from trainlet_functions.state.tokens import Identity
+from trainlet_functions.triggers import registry
+from trainlet_functions.triggers.engine import Engine
+from trainlet_functions.triggers.matching import Matcher
 from trainlet_functions.worker import spool
 
 if TYPE_CHECKING:
@@ -73,6 +77,9 @@ class Platform:
         self.backend: FunctionBackend
         self._relay: Relay
         self._supervisor = supervisor.Supervisor(self.database, self.store)
+        self.matcher = Matcher()
+        self._engine = Engine(self.database, self.matcher)
+        self._drivers: Drivers
         self._threads: list[threading.Thread] = []
         self._last_use = time.monotonic()
         self._next_look = 0.0
@@ -94,11 +101,14 @@ class Platform:
                 "took up %d running attempts of an earlier platform; their workers have a lease time to report", going
             )
         self._relay = Relay(self.database, self._connect(url), self.signer)
+        self._drivers = Drivers(self.database, self.settings.home, url, self._mint_driver_token)
         duties = {
             "supervisor": self._supervise,
             "relay": self._deliver,
             "demand": self._state_demand,
             "upkeep": self._keep_up,
+            "triggers": self._work_triggers,
+            "drivers": self._keep_drivers,
         }
         for name, body in duties.items():
             thread = threading.Thread(target=self._forever, args=(name, body), name=name, daemon=True)
@@ -167,7 +177,8 @@ class Platform:
             return False
         live = schema.tasks.c.state.in_(("queued", "dispatched", "running"))
         with self.database.read() as tx:
-            return tx.conn.execute(sa.select(schema.tasks.c.key).where(live).limit(1)).first() is None
+            busy = tx.conn.execute(sa.select(schema.tasks.c.key).where(live).limit(1)).first() is not None
+            return not busy and not registry.active(tx)
 
     def packages(self) -> dict[str, str]:
         """Return the distributions that a worker without a lock has (name -> version)."""
@@ -180,6 +191,7 @@ class Platform:
     def close(self) -> None:
         """Stop taking work, let the workers save and stop, and close the database."""
         self.closing.set()
+        self._drivers.close()
         self.backend.close()
         self._relay.close()
         for thread in self._threads:
@@ -251,6 +263,19 @@ class Platform:
             self.backend.keep(kept, projects)
         self.closing.wait(KEEP_UP_S if self._supervisor.leading else TICK_S)
         return 0.0
+
+    def _work_triggers(self, _seen: int) -> float:
+        return 0.0 if self._engine.work() else self._engine.seconds_to_next(1.0)
+
+    def _keep_drivers(self, _seen: int) -> float:
+        """Have the runs that triggers started driven; on a cluster by the leader's process."""
+        if self._supervisor.leading:
+            self._drivers.keep()
+        return 1.0
+
+    def _mint_driver_token(self, project: str) -> str:
+        with self.database.write() as tx:
+            return tokens.create(tx, project, {"client"}, "the driver of triggered runs")
 
     # -- what the pool asks for
 

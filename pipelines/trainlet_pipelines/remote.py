@@ -27,26 +27,33 @@ PATIENCE_S = 120.0
 
 
 class Remote:
-    """Runs calls as tasks of the training API, and keeps the dispatcher's lease meanwhile."""
+    """Runs calls as tasks of the training API, and keeps the dispatcher's lease meanwhile.
+
+    Without a dispatcher nobody in particular waits: the run goes on until it ends or is cancelled. `trace` is where the
+    tasks belong in a trace.
+    """
 
     def __init__(
         self,
         client: Client,
         run_id: str,
-        dispatcher: wire.DispatcherLease,
+        dispatcher: wire.DispatcherLease | None,
         on_change: Callable[[wire.TaskView], None] = lambda task: None,
+        *,
+        trace: str | None = None,
     ) -> None:
         self._client = client
         self._run_id = run_id
         self._dispatcher = dispatcher
         self._on_change = on_change
+        self._trace = trace
         self._waiting: dict[str, Done] = {}
         self._seen: dict[str, wire.TaskView] = {}
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._canceled = threading.Event()
         self._pool = ThreadPoolExecutor(8, thread_name_prefix="create")
-        for body in (self._poll, self._renew):
+        for body in (self._poll, self._renew) if dispatcher is not None else (self._poll,):
             threading.Thread(target=body, name=f"run-{run_id}", daemon=True).start()
 
     def start(self, call: Call, done: Done) -> None:
@@ -82,7 +89,7 @@ class Remote:
             dispatcher=self._dispatcher,
         )
         try:
-            view = self.patient(lambda client: client.put_task(key, body))
+            view = self.patient(lambda client: client.put_task(key, body, trace=self._trace))
         except Exception as error:  # noqa: BLE001 - the walking thread waits for an answer, whatever happened
             with self._lock:
                 waits = self._waiting.pop(key, None) is not None
@@ -146,6 +153,7 @@ class Remote:
             done(outcome)
 
     def _renew(self) -> None:
+        assert self._dispatcher is not None
         while not self._over.wait(self._dispatcher.lease_s / 4):
             with contextlib.suppress(TrainletError):
                 self._client.renew_dispatcher(self._dispatcher)

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from trainlet.steps import INJECTED as INJECTED
     from trainlet.steps import Step as Step
     from trainlet.steps import step as step
+    from trainlet.triggers import on_event as on_event
+    from trainlet.triggers import on_schedule as on_schedule
 
     context = _current
 
@@ -65,6 +67,7 @@ _HOMES = {
     "trainlet.pipelines": ("Pipeline", "pipeline"),
     "trainlet.runs": ("Run",),
     "trainlet.steps": ("INJECTED", "Step", "step"),
+    "trainlet.triggers": ("on_event", "on_schedule"),
 }  # fmt: skip
 _WHERE: dict[str, tuple[str, str]] = {
     **{name: (module, name) for module, names in _HOMES.items() for name in names},

@@ -19,6 +19,7 @@ from trainlet.futures import Future
 
 if TYPE_CHECKING:
     from trainlet.runs import Run
+    from trainlet.triggers import Trigger
     from trainlet_pipelines.kubeflow.runs import KubeflowRun
 
 P = ParamSpec("P")
@@ -32,6 +33,7 @@ class Pipeline(Generic[P, R]):
 
     def __init__(self, function: Callable[P, R], name: str | None = None) -> None:
         self._function = function
+        self.triggers: tuple[Trigger, ...] = ()
         self.label = steps.node_label(function.__name__)
         self.signature = signatures.Signature(function, function.__name__)
         if self.signature.context is not None:

@@ -316,23 +316,11 @@ class Run:
 
     def _outcome(self, walker: Runner) -> wire.RunFinish:
         """Run the graph and describe its end; a fault of the runner itself is the end of the run, too."""
-        from trainlet_pipelines.failures import error_info
-        from trainlet_pipelines.runner import Result
+        from trainlet_pipelines import outcomes
 
-        try:
-            result = walker.run()
-        except Exception as error:  # noqa: BLE001 - the run must not stay open
-            result = Result("failed", {}, PlatformError(f"The runner of {self.id} broke: {error!r}"))
+        result = outcomes.run(walker, self.id)
         self._crash = result.error if result.state == "failed" else None
-        reason = f"failed at {', '.join(result.failed)}"[:1000] if result.failed else "all tasks succeeded"
-        if result.state == "canceled":
-            reason = str(result.error or "cancelled").rstrip(".")
-        return wire.RunFinish(
-            state=result.state,
-            outputs=result.outputs,
-            error=None if self._crash is None else error_info(self._crash),
-            reason=reason,
-        )
+        return outcomes.describe(result)
 
     def _wait(self, timeout: float | None) -> wire.RunView:
         deadline = None if timeout is None else time.monotonic() + timeout

@@ -18,12 +18,13 @@ from trainlet_functions.api import (
     problems,
     runs,
     service,
+    triggers,
     usage,
 )
 from trainlet_functions.api.routes import Routes
 from trainlet_functions.platform import Platform
 
-RESOURCES = (service, access, metrics, functions, runs, attempts, logs, events, usage)
+RESOURCES = (service, access, metrics, functions, runs, attempts, logs, events, triggers, usage)
 
 
 def create_app(platform: Platform) -> Flask:

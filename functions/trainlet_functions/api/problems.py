@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from werkzeug.exceptions import HTTPException
 
 from trainlet.core import errors, wire
-from trainlet_functions.state.problems import FencedAttempt, Taken
+from trainlet_functions.state.problems import FencedAttempt, Taken, TooManyWaiting
 
 _LOG = logging.getLogger(__name__)
 PREFIX = "urn:trainlet:problem:"
@@ -18,6 +18,7 @@ PREFIX = "urn:trainlet:problem:"
 KINDS: dict[type[Exception], tuple[int, str, str]] = {
     FencedAttempt: (409, "fenced", "The attempt is not the current one"),
     Taken: (409, "taken", "The task is taken"),
+    TooManyWaiting: (429, "too-many", "Too many events wait"),
     errors.ConflictError: (409, "conflict", "Used before with other content"),
     errors.NotFoundError: (404, "not-found", "Not found"),
     errors.AccessError: (403, "forbidden", "Not allowed"),

@@ -27,3 +27,7 @@ class LinesMissing(UserError):
     def __init__(self, expected: int, got: int) -> None:
         super().__init__(f"Lines {expected} to {got - 1} are missing; send from offset {expected}.")
         self.expected = expected
+
+
+class TooManyWaiting(PlatformError):
+    """Raised when a queue is full: nothing of the request was stored, and it may be sent again later (HTTP 429)."""

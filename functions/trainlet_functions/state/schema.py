@@ -168,16 +168,108 @@ outbox = Table(
     Index("outbox_by_task", "task", "epoch"),
 )
 
-inbox = Table(
+inbox = Table(  # which events came: small rows, so that the look-up stays cheap with millions of them
     "inbox",
     metadata,
     Column("project", Text, primary_key=True),
-    Column("source", Text, primary_key=True),
     Column("id", Text, primary_key=True),
-    Column("type", Text, nullable=False),
+    Column("source", Text, primary_key=True),
     Column("payload_hash", Text, nullable=False),
-    Column("body", Text, nullable=False),
+    Column("event", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("project", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("attributes", Text, nullable=False),
+    Column("data", Text, nullable=False),
+    Column("is_binary", Boolean, nullable=False),
     Column("received_ns", BigInteger, nullable=False),
+)
+
+triggers = Table(
+    "triggers",
+    metadata,
+    Column("project", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("pipeline", Text, nullable=False),
+    Column("spec", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("created_ns", BigInteger, nullable=False),
+    Column("updated_ns", BigInteger, nullable=False),
+    Column("waiting", Integer, nullable=False),
+    Column("due_ns", BigInteger),
+    Column("tick_ns", BigInteger),
+    Column("poll_ns", BigInteger),
+    Column("cursor", Text),
+    Column("failures", Integer, nullable=False),
+    Column("rest_until_ns", BigInteger),
+    Column("started_ns", BigInteger),
+    Index("triggers_by_due", "due_ns"),
+    Index("triggers_by_tick", "tick_ns"),
+    Index("triggers_by_poll", "poll_ns"),
+)
+
+trigger_books = Table(  # grows with every change of a project's triggers: what is compiled from them is kept until then
+    "trigger_books",
+    metadata,
+    Column("project", Text, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+)
+
+matches = Table(
+    "matches",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("project", Text, nullable=False),
+    Column("trigger", Text, nullable=False),
+    Column("event", BigInteger, nullable=False),
+    Column("replay", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("run_id", Text),
+    Column("matched_ns", BigInteger, nullable=False),
+    Index("matches_once", "event", "trigger", "replay", unique=True),
+    Index(
+        "matches_held",
+        "project",
+        "trigger",
+        "id",
+        sqlite_where=text("state = 'held'"),
+        postgresql_where=text("state = 'held'"),
+    ),
+    Index("matches_by_run", "run_id"),
+)
+
+firings = Table(
+    "firings",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("run_id", Text, nullable=False, unique=True),
+    Column("project", Text, nullable=False),
+    Column("trigger", Text, nullable=False),
+    Column("chain", Text, nullable=False),
+    Column("started_ns", BigInteger, nullable=False),
+    Column("ended_ns", BigInteger),
+    Column("outcome", Text),
+    Column("cost_nano", BigInteger),
+    Index("firings_by_trigger", "project", "trigger", "started_ns"),
+    Index(
+        "firings_open",
+        "project",
+        "number",
+        sqlite_where=text("ended_ns IS NULL"),
+        postgresql_where=text("ended_ns IS NULL"),
+    ),
 )
 
 logs = Table(

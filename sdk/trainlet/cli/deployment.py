@@ -8,7 +8,7 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from trainlet import sessions
+from trainlet import registration, sessions
 from trainlet.cli import loading, output
 from trainlet.client import connect
 from trainlet.core import wire
@@ -26,7 +26,7 @@ LOOK_EVERY_S = 1.0
 @click.option("--wait", default="5m", show_default=True, help="How long to wait until a cluster is ready for it.")
 @output.json_option
 def deploy(target: str, dry_run: bool, wait: str, as_json: bool) -> int:
-    """Register the steps of a file, show what changes, and wait until they can run.
+    """Register the steps and triggers of a file, show what changes, and wait until they can run.
 
     `run` does the same for the steps that it needs. Tasks that exist keep the version they were created with.
     """
@@ -41,12 +41,18 @@ def deploy(target: str, dry_run: bool, wait: str, as_json: bool) -> int:
     if not dry_run:
         session.register(steps)
     views = [] if dry_run else [_ready(session, name, time.monotonic() + patience_s, as_json) for name in steps]
+    started = registration.register(session, loading.pipelines(target), dry_run=dry_run)
     if as_json:
-        output.print_json(
+        functions: dict[str, Any] = (
             {name: {"changes": lines} for name, lines in changes.items()}
             if dry_run
             else {view.name: {"changes": changes[view.name], **view.model_dump(mode="json")} for view in views}
         )
+        output.print_json({**functions, **{name: {"changes": lines} for name, lines in started.items()}})
+        return 0
+    for name, lines in started.items():
+        for line in lines or ["unchanged"]:
+            click.echo(f"{name}: {line}")
     return 0
 
 

@@ -75,6 +75,16 @@ def steps(target: str) -> dict[str, Step[Any, Any]]:
     return named
 
 
+def pipelines(target: str) -> list[Pipeline[Any, Any]]:
+    """Return the pipelines of `FILE[:NAME]`, each by its name once."""
+    if ":" in target:
+        found = load(target)
+        return [found] if isinstance(found, Pipeline) else []
+    module = _import(Path(target))
+    own = [one for one in vars(module).values() if isinstance(one, Pipeline) and one.__module__ == module.__name__]
+    return list({one.name: one for one in own}.values())
+
+
 def _add(named: dict[str, Step[Any, Any]], step: Step[Any, Any], target: str) -> None:
     other = named.setdefault(step.name, step)
     if not other.same_as(step):

@@ -137,9 +137,10 @@ class Client:
         """Return the tasks that changed after the cursor; waits up to `wait_s` for one."""
         return self._call("GET", f"/v1/runs/{run_id}/changes", wire.Changes, params={"after": after, "wait": wait_s})
 
-    def put_task(self, key: str, body: wire.TaskCreate) -> wire.TaskView:
-        """Create a task, or attach to it."""
-        return self._call("PUT", f"/v1/tasks/{key}", wire.TaskView, body, headers=_traced())
+    def put_task(self, key: str, body: wire.TaskCreate, *, trace: str | None = None) -> wire.TaskView:
+        """Create a task, or attach to it; `trace` is its parent in a trace (default: this process's)."""
+        headers = {traces.HEADER: trace} if trace else _traced()
+        return self._call("PUT", f"/v1/tasks/{key}", wire.TaskView, body, headers=headers)
 
     def get_task(self, key: str) -> wire.TaskView:
         """Return a task with its attempts."""

@@ -20,6 +20,7 @@ from trainlet_functions.api.app import create_app
 from trainlet_functions.signatures import Signer
 from trainlet_functions.state import devices, tokens
 from trainlet_functions.state.database import Database
+from trainlet_functions.triggers.matching import Matcher
 
 
 class Backend:
@@ -53,6 +54,7 @@ class Stand:
         self.store = DirectoryStore(home / "store")
         self.backend = Backend()
         self.signer = Signer.load(home / "signing.key")
+        self.matcher = Matcher()
         self.closing = threading.Event()
         self.embedded = True
         with self.database.write() as tx:

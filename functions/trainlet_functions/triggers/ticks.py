@@ -1,0 +1,97 @@
+"""The moments of schedules: each becomes an event once, by whichever replica is first, also after a time of being away.
+
+A moment is an event like any other (its source is the schedule, its id the moment), so the intake's deduplication makes
+a firing exactly one, and the trail shows moments that were skipped beside those that started a run.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from trainlet.core import envelopes, events
+from trainlet.core.errors import UserError
+from trainlet.core.triggers import SCHEDULE_DUE, Schedule
+from trainlet_functions.state import schema
+from trainlet_functions.state.database import Transaction
+from trainlet_functions.triggers import flow, intake
+from trainlet_functions.triggers import plain as schedules
+from trainlet_functions.triggers.matching import Compiled, Matcher
+
+_TABLE, _MATCHES = schema.triggers, schema.matches
+LATE_S = 60.0  # a moment that is later than this was missed, and the catch-up policy decides
+MOST = 1000  # moments that one look makes up for
+
+
+def next_ns(spec: Schedule, after_ns: int) -> int:
+    """Return the first moment after a time; raises UserError when the schedule is wrong or has none."""
+    found = schedules.Schedule.parse(spec.when, tz=spec.tz).next_after(_moment(after_ns))
+    if found is None:
+        raise UserError(f"The schedule {spec.when!r} in {spec.tz} has no next moment.")
+    return round(found.timestamp()) * 1_000_000_000
+
+
+def due(tx: Transaction, limit: int = 50) -> list[sa.Row[Any]]:
+    """Return schedules whose moment has come."""
+    return tx.all(sa.select(_TABLE).where(_TABLE.c.tick_ns <= tx.now_ns).order_by(_TABLE.c.tick_ns).limit(limit))
+
+
+def tick(tx: Transaction, project: str, name: str, matcher: Matcher) -> int:
+    """Take in the moments of a schedule that have come; returns how many wait for a run now."""
+    this = (_TABLE.c.project == project) & (_TABLE.c.name == name)
+    row = tx.one(sa.select(_TABLE).where(this))
+    if row is None or row.tick_ns is None or row.tick_ns > tx.now_ns:
+        return 0
+    spec = Schedule.model_validate_json(row.spec)
+    moments = [row.tick_ns]
+    while (following := next_ns(spec, moments[-1])) <= tx.now_ns and len(moments) < MOST:
+        moments.append(following)
+    tx.run(_TABLE.update().where(this).values(tick_ns=following))
+    last_ns = moments[-1] if following > tx.now_ns else None  # None: there are still more to make up for
+    busy = flow.open_runs(tx, project, name) if spec.flow.concurrency == "forbid" else []
+    count = 0
+    for moment_ns in moments:
+        reason = _skipped(tx, spec, moment_ns, last_ns, busy)
+        if reason is None and row.state == "paused":
+            reason = f"the schedule is paused: {row.reason}"
+        count += _take(tx, project, Compiled(name, spec.flow, _EVERYTHING), moment_ns, reason, matcher)
+    return count
+
+
+def _skipped(tx: Transaction, spec: Schedule, moment_ns: int, last_ns: int | None, busy: list[str]) -> str | None:
+    missed = tx.now_ns - moment_ns > LATE_S * 1e9
+    if missed and spec.catch_up == "none":
+        return "missed while the platform was away (catch_up=none)"
+    if missed and spec.catch_up == "latest" and moment_ns != last_ns:
+        return "missed while the platform was away, and a later moment stands for it (catch_up=latest)"
+    return f"{busy[0]} runs (concurrency=forbid)" if busy else None
+
+
+def _take(tx: Transaction, project: str, one: Compiled, moment_ns: int, reason: str | None, matcher: Matcher) -> int:
+    at = _moment(moment_ns).isoformat().replace("+00:00", "Z")
+    source = f"{envelopes.source(project)}/schedules/{one.name}"
+    event = events.make(SCHEDULE_DUE, source, at, {"at": at, "schedule": one.name}, time=at, subject=one.name)
+    taken = intake.take(tx, project, [event], matcher)
+    if not taken.numbers:
+        return 0
+    if reason is None:
+        return intake.match(tx, project, [(one, taken.numbers[0], event)])
+    base = {"project": project, "trigger": one.name, "event": taken.numbers[0], "replay": 0, "run_id": None}
+    tx.insert(_MATCHES, **base, state="skipped", reason=reason, matched_ns=tx.now_ns)
+    return 0
+
+
+def _moment(wall_ns: int) -> datetime:
+    return datetime.fromtimestamp(wall_ns // 1_000_000_000, UTC)
+
+
+class _Everything:
+    """The filter of a schedule: its own moments are given to it directly."""
+
+    def matches(self, event: events.Event) -> bool:
+        return True
+
+
+_EVERYTHING: Any = _Everything()
