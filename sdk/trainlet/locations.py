@@ -1,10 +1,11 @@
-"""Where in the user's code something was written, for messages: `train.py:12`.
+"""Where in the user's code something was written, for messages: `train.py:12`, or `cell In[3], line 2` of a notebook.
 
 Only the path and the line are told; nothing of trainlet's own frames.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -18,7 +19,7 @@ _STANDARD_LIBRARY = str(Path(os.__file__).parent) + os.sep
 def of(function: Callable[..., Any]) -> str:
     """Return where a function is defined, as `file:line`; empty when it has no code."""
     code = getattr(function, "__code__", None)
-    return "" if code is None else _place(code.co_filename, code.co_firstlineno)
+    return "" if code is None else place(code.co_filename, code.co_firstlineno)
 
 
 def folder_of(function: Callable[..., Any]) -> Path | None:
@@ -31,22 +32,33 @@ def folder_of(function: Callable[..., Any]) -> Path | None:
 def caller() -> str:
     """Return the line of user code that is running now, as `file:line`."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and _is_internal(frame.f_code.co_filename):
+    while frame.f_back is not None and is_internal(frame.f_code.co_filename):
         frame = frame.f_back
-    return _place(frame.f_code.co_filename, frame.f_lineno)
+    return place(frame.f_code.co_filename, frame.f_lineno)
 
 
-def _is_internal(filename: str) -> bool:
+def is_internal(filename: str) -> bool:
+    """Say whether a file is trainlet's or the standard library's."""
     if filename.startswith(_STANDARD_LIBRARY):
         return "site-packages" not in filename
     return filename.startswith((_OWN, "<frozen"))
 
 
-def _place(filename: str, line: int) -> str:
+def place(filename: str, line: int) -> str:
+    """Return a place as a person knows it: the number of a notebook's cell, or a path from the working directory."""
+    cell = _cell(filename)
+    if cell is not None:
+        return f"cell {cell}, line {line}"
     path = Path(filename)
     if not filename.startswith("<"):
-        try:
+        with contextlib.suppress(ValueError):
             path = path.relative_to(Path.cwd())
-        except ValueError:
-            path = Path(path.name) if "ipykernel" in filename else path
     return f"{path}:{line}"
+
+
+def _cell(filename: str) -> str | None:
+    """Return the name of the notebook cell that IPython compiled under this file name."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    name_of = getattr(getattr(shell, "compile", None), "format_code_name", None)
+    named = None if name_of is None else name_of(filename)
+    return str(named[1]) if named and named[0] == "Cell" else None

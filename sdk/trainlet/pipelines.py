@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from trainlet import locations, signatures, steps, tracing
+from trainlet.boundaries import boundary
 from trainlet.core import durations, graphs, hints, specs
 from trainlet.core.errors import UserError
 from trainlet.futures import Future
@@ -131,10 +132,12 @@ class Pipeline(Generic[P, R]):
         self._check_names(params)
         self.signature.bind((), params)
 
+    @boundary
     def graph(self, **params: Any) -> graphs.Graph:
         """Return the traced graph, with `params` as defaults; no step is bundled."""
         return self.trace(params, resolve=False).graph
 
+    @boundary
     def local(self, *, isolated: bool = False, **params: Any) -> Any:
         """Run in this process, where a debugger works, and return what the pipeline returns.
 
@@ -146,6 +149,7 @@ class Pipeline(Generic[P, R]):
 
         return runs.local(traced.graph, {**traced.values, **params}, traced.steps, isolated=isolated)
 
+    @boundary
     def run(self, *, budget: str | float | None = None, labels: dict[str, str] | None = None, **params: Any) -> Run:
         """Start on the training API and return the Run. `budget` ("20 USD") stops it after a checkpoint.
 
@@ -159,6 +163,7 @@ class Pipeline(Generic[P, R]):
         values = {**traced.values, **params}
         return runs.start(traced.graph, values, traced.steps, budget_nano=budget_nano, labels=labels)
 
+    @boundary
     def compile(self, path: str | Path, target: Any = None, *, register: bool = False, manifest: bool = False) -> Path:
         """Write this pipeline as Kubeflow Pipelines v2 YAML; needs `trainlet[kfp]`.
 
@@ -167,6 +172,7 @@ class Pipeline(Generic[P, R]):
         """
         return self._compiled(self.trace({}), path, target, register=register, manifest=manifest)
 
+    @boundary
     def submit(
         self,
         host: str | None = None,
@@ -241,12 +247,13 @@ class PipelineDecorator(Protocol):
 def pipeline(function: Callable[P, R], /) -> Pipeline[P, R]: ...
 @overload
 def pipeline(*, name: str | None = None) -> PipelineDecorator: ...
+@boundary
 def pipeline(function: Any = None, /, *, name: str | None = None, **unknown: Any) -> Any:
     """Make a pipeline of a function that calls steps. `name` is what its runs are called."""
     for option in unknown:
         raise UserError(f"{option}= is not an option of tl.pipeline. {durations.nearest(option, ['name'])}")
     if function is None:
-        return lambda decorated: _make(decorated, name)
+        return boundary(lambda decorated: _make(decorated, name))
     if not callable(function) and not isinstance(function, (staticmethod, classmethod)):
         at = locations.caller()
         raise UserError(f"{at}: options of tl.pipeline are keyword-only: @tl.pipeline(name={function!r}).")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainlet import handles, sessions
+from trainlet.boundaries import boundary
 from trainlet.core import codecs, graphs, wire
 from trainlet.core.errors import NotFoundError, PlatformError, StepFailed, TrainletError, UserError
 from trainlet.core.settings import Settings
@@ -120,6 +121,7 @@ def _returned(outputs: dict[str, Any]) -> Any:
     return outputs.get("result") if set(outputs) <= {"result"} else outputs
 
 
+@boundary
 def get(run_id: str) -> Run:
     """Return a run by its id, from any process; raises NotFoundError with the newest ids when there is none."""
     session = _session(Settings.from_environment())
@@ -131,6 +133,7 @@ def get(run_id: str) -> Run:
     return Run(run_id, session)
 
 
+@boundary
 def list(limit: int = 20) -> Sequence[Run]:
     """Return the newest runs."""
     session = _session(Settings.from_environment())
@@ -171,6 +174,7 @@ class Run:
         return self._session.client
 
     @property
+    @boundary
     def view(self) -> wire.RunView:
         """Return the run as the API has it now."""
         return self._client.get_run(self.id)
@@ -185,6 +189,7 @@ class Run:
         """Return in words why it is in this state."""
         return self.view.reason
 
+    @boundary
     def wait(self, timeout: float | None = None) -> Run:
         """Wait for the end; raises StepFailed with the remote traceback, TimeoutError, or on Ctrl-C cancels the run.
 
@@ -201,11 +206,13 @@ class Run:
             return self
         raise self._error(view)
 
+    @boundary
     def result(self, timeout: float | None = None) -> Any:
         """Wait, and return what the pipeline or step returned."""
         return _returned(self.wait(timeout).outputs)
 
     @property
+    @boundary
     def outputs(self) -> dict[str, Any]:
         """Return the decoded outputs of a run that succeeded; raises UserError while there are none."""
         view = self.view
@@ -214,6 +221,7 @@ class Run:
         return {name: self._decode(value) for name, value in view.outputs.items()}
 
     @property
+    @boundary
     def tasks(self) -> Sequence[wire.TaskView]:
         """Return the tasks as views, in the order of their creation."""
         found: dict[str, wire.TaskView] = {}
@@ -225,6 +233,7 @@ class Run:
                 return sorted(found.values(), key=lambda task: (task.created_at, task.version))
             cursor = changes.cursor
 
+    @boundary
     def task(self, name: str) -> handles.TaskHandle:
         """Return a task by its name inside the run: `train`, or `score.3` for one item of an each.
 
@@ -240,6 +249,7 @@ class Run:
             raise UserError(f"Run {self.id} has {len(same)} tasks {name!r}; name one of them: {names}.")
         raise UserError(f"Run {self.id} has no task {name!r}. It has: {names}.")
 
+    @boundary
     def timeline(self) -> dict[str, Sequence[wire.TimelineEntry]]:
         """Return every state that each task has had, by the task's name."""
         return {self._name_of(task): self._client.timeline(task.key) for task in self.tasks}
@@ -248,10 +258,12 @@ class Run:
         """Yield log lines; with `follow`, until the run ends."""
         return handles.lines(self._client, self.id, follow=follow)
 
+    @boundary
     def usage(self) -> wire.UsageReport:
         """Return metered seconds and cost."""
         return self._client.usage(self.id)
 
+    @boundary
     def cancel(self, reason: str = "cancelled by the user") -> None:
         """Stop after a checkpoint; a finished run stays as it is."""
         if self._runner is not None and self._drives():
@@ -260,6 +272,7 @@ class Run:
         else:
             self._client.cancel_run(self.id, reason)
 
+    @boundary
     def resume(self, *, budget: str | float | None = None) -> Run:
         """Continue a failed, cancelled or abandoned run from here: what succeeded is kept, the rest goes on.
 

@@ -111,7 +111,8 @@ class Signature:
                 return f"{self.label}() has no argument {name!r}. {hint} {defined}"
         positional = [n for n in names if self.parameters[n].kind is not inspect.Parameter.KEYWORD_ONLY]
         if len(args) > len(positional):
-            return f"{self.label}() takes {len(positional)} positional arguments and got {len(args)}. {defined}"
+            takes = f"{len(positional)} positional argument{'' if len(positional) == 1 else 's'}"
+            return f"{self.label}() takes {takes} and got {len(args)}. {defined}"
         given = {*positional[: len(args)], *kwargs}
         missing = [n for n in names if n not in given and self.parameters[n].default is inspect.Parameter.empty]
         if missing:
@@ -119,7 +120,5 @@ class Signature:
         return f"{self.label}(): {error}. {defined}"
 
     def _signature_text(self) -> str:
-        return "(" + ", ".join(
-            name if one.default is inspect.Parameter.empty else f"{name}={one.default!r}"
-            for name, one in self.parameters.items()
-        ) + ")"  # fmt: skip
+        bare = [one.replace(annotation=inspect.Parameter.empty) for one in self.parameters.values()]
+        return str(inspect.Signature(bare))

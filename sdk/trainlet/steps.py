@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from trainlet import locations, options, signatures, tracing
+from trainlet.boundaries import boundary
 from trainlet.core import contexts, detached, durations, graphs, hints, specs
 from trainlet.core.errors import UserError
 from trainlet.core.models import sha256_hex
@@ -86,6 +87,7 @@ class Step(Generic[P, R]):
         finally:
             contexts.deactivate(token)
 
+    @boundary
     def with_options(
         self,
         *,
@@ -116,6 +118,7 @@ class Step(Generic[P, R]):
         given = {key: value for key, value in changes.items() if value is not None or key in unknown}
         return Step(self._function, {**self._raw, **given})
 
+    @boundary
     def bundle(self) -> Bundle:
         """Build what would be shipped: the source of this step and of what it uses (`.files` shows it)."""
         from trainlet import bundles
@@ -145,6 +148,7 @@ class Step(Generic[P, R]):
             backend=chosen.backend,
         )
 
+    @boundary
     def as_component(self, target: Any = None) -> Any:
         """Return this step as a KFP component, to be called in a `@dsl.pipeline`; its result is the output `output`.
 
@@ -155,23 +159,27 @@ class Step(Generic[P, R]):
 
         return compiler.as_component(kubeflow.fact(self), targets.of(target))
 
+    @boundary
     def register(self) -> None:
         """Make this step and its code known to the training API without running it."""
         from trainlet import kubeflow
 
         kubeflow.register({self.name: self})
 
+    @boundary
     def remote(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run on the training API, wait, and return the result; raises StepFailed with the remote traceback."""
         result: R = self.spawn(*args, **kwargs).result()
         return result
 
+    @boundary
     def spawn(self, *args: P.args, **kwargs: P.kwargs) -> Run:
         """Start on the training API and return the Run without waiting."""
         arguments = self._outside_arguments("spawn", args, kwargs)
         traced = self._traced(arguments)
         return self._start(traced, None)
 
+    @boundary
     def map(
         self, items: Iterable[Any], *, max_parallel: int | None = None, budget: str | float | None = None, **same: Any
     ) -> list[R]:
@@ -273,6 +281,7 @@ def step(
     allow_pickle: bool | None = None,
     backend: specs.Backend | None = None,
 ) -> StepDecorator: ...
+@boundary
 def step(function: Any = None, /, **raw: Any) -> Any:
     """Make a step of a function. All options are keyword-only; None means: not given.
 
@@ -289,7 +298,7 @@ def step(function: Any = None, /, **raw: Any) -> Any:
     know that callers omit it.
     """
     if function is None:
-        return lambda decorated: _make(decorated, raw)
+        return boundary(lambda decorated: _make(decorated, raw))
     if isinstance(function, str) or not (callable(function) or isinstance(function, (staticmethod, classmethod))):
         shown = f'gpu="{function}"' if isinstance(function, str) else f"name={function!r}"
         raise UserError(f"{locations.caller()}: options of tl.step are keyword-only. Write @tl.step({shown}).")

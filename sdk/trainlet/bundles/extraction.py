@@ -10,6 +10,7 @@ import ast
 import builtins
 import enum
 import inspect
+import io
 import linecache
 import math
 import symtable
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainlet import locations
 from trainlet.bundles import packaging
 from trainlet.bundles.sources import OURS, Sources, versions_of
 from trainlet.core.errors import UserError
@@ -147,8 +149,15 @@ def _add_value(name: str, value: Any, owner: Any, module: _Module, line: int) ->
         module.imports[name] = f"from {imported} import {name}"
         _note_module(imported, module)
         return
-    kind = f"a {type(value).__module__}.{type(value).__qualname__}"
-    raise _cannot(name, owner, line, kind, f"pass it as an argument, or make it inside {_title(owner)}")
+    raise _cannot(name, owner, line, *_described(value, _title(owner)))
+
+
+def _described(value: Any, inside: str) -> tuple[str, str]:
+    """Return what a value that cannot travel is, and what to write instead."""
+    if isinstance(value, io.IOBase):
+        return "an open file", f"open it inside {inside}, and pass its path if it varies"
+    made_of = "pass what it is made of as an argument (values, arrays, or files as tl.Dataset)"
+    return f"a {type(value).__module__}.{type(value).__qualname__}", f"make it inside {inside}, or {made_of}"
 
 
 def _add_after(name: str, defined: str, text: str, value: Any, owner: Any, module: _Module) -> None:
@@ -305,8 +314,11 @@ def _cannot(name: str, owner: Any, line: int, kind: str, fix: str) -> UserError:
     except TypeError:
         path = "?"
     try:
-        lines, first = inspect.getsourcelines(owner)
-        at = next((first + index for index, text in enumerate(lines) if name in text and index > 0), line)
-    except (OSError, TypeError):
+        tree, _, first = _source_of(owner, _title(owner))
+        uses = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == name]
+        at = first + min(uses) - 1 if uses else line
+    except UserError:
         at = line
-    return UserError(f"{path}:{at}: {_title(owner)} uses {name!r}, which is {kind} and cannot travel; {fix}.")
+    return UserError(
+        f"{locations.place(path, at)}: {_title(owner)} uses {name!r}, which is {kind} and cannot travel; {fix}."
+    )

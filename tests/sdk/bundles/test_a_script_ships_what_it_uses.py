@@ -173,7 +173,7 @@ def train():
 @pytest.mark.parametrize(
     ("definition", "kind"),
     [
-        ("thing = open(__file__)", "TextIOWrapper"),
+        ("thing = open(__file__)", "open file"),
         ("import numpy\nthing = numpy.zeros(3)", "ndarray"),
         ("class Own: pass\nthing = Own()", "Own"),
         ("thing = lambda: 1", "lambda"),
