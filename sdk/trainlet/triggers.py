@@ -7,6 +7,7 @@ path and the parameter that it is for. `trainlet deploy` registers what is writt
 from __future__ import annotations
 
 import copy
+import json
 import re
 import types
 import typing
@@ -17,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from trainlet import locations
-from trainlet.core import durations, hints, specs
+from trainlet.core import durations, events, hints, specs
 from trainlet.core import triggers as wire
 from trainlet.core.errors import UserError
 from trainlet.pipelines import Pipeline
@@ -174,6 +175,26 @@ def named(pipeline: Pipeline[Any, Any]) -> dict[str, Trigger]:
     return found
 
 
+def tried(trigger: Trigger, event: events.Event) -> dict[str, Any]:
+    """Say what a subscription would make of an event: whether it matches and why not, its parameters, or an error."""
+    from trainlet_functions.triggers import plain as mappings
+
+    matches, why = True, ""
+    for dialect in trigger.fields["filters"]:
+        if not _compile([dialect], "").matches(event):
+            matches, why = False, f"the filter {json.dumps(dialect)} does not hold"
+            break
+    params: dict[str, Any] = {}
+    error = ""
+    for name, one in trigger.fields["params"].items() if matches else ():
+        try:
+            value = mappings.value(name, one, event.to_json())
+            params[name] = [value] if one.many else value
+        except UserError as wrong:
+            error = error or str(wrong)
+    return {"matches": matches, "why": why, "params": params, "error": error}
+
+
 def _filters(
     kind: str, source: str | None, where: str | None, more: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
@@ -217,7 +238,6 @@ def _check_example(
 ) -> None:
     if example is None:
         return
-    from trainlet.core import events
     from trainlet_functions.triggers import plain as mappings
 
     try:

@@ -35,9 +35,33 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and turn errors into one clear message and an exit code."""
-    from trainlet.cli import clusters, deployment, doctor, execution, kubeflow, listing, prices, saved, secrets
+    from trainlet.cli import (
+        clusters,
+        deployment,
+        doctor,
+        events,
+        execution,
+        kubeflow,
+        listing,
+        prices,
+        saved,
+        secrets,
+        triggers,
+    )
 
-    for module in (execution, kubeflow, deployment, listing, saved, secrets, prices, clusters, doctor):
+    for module in (
+        execution,
+        kubeflow,
+        deployment,
+        triggers,
+        events,
+        listing,
+        saved,
+        secrets,
+        prices,
+        clusters,
+        doctor,
+    ):
         for command in module.COMMANDS:
             cli.add_command(command)
     warnings.showwarning = _show_warning

@@ -36,7 +36,7 @@ class Api:
         self.renewed = 0
         self._changed = threading.Condition()
 
-    def put_task(self, key: str, body: wire.TaskCreate) -> wire.TaskView:
+    def put_task(self, key: str, body: wire.TaskCreate, *, trace: str | None = None) -> wire.TaskView:
         with self._changed:
             self._answer()
             if key in self.tasks:

@@ -1,0 +1,185 @@
+"""`trainlet events`: what came in, what it started, and what it cost; sending and replaying."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trainlet.cli import output
+from trainlet.client import connect
+from trainlet.client.http import Client
+from trainlet.client.triggers import Triggers
+from trainlet.core import events as cloudevents
+from trainlet.core.errors import NotFoundError, UserError
+from trainlet.core.settings import Settings
+from trainlet.core.triggers import EventView, MatchView
+
+
+@click.group(invoke_without_command=True)
+@click.option("--state", type=click.Choice(["held", "started", "skipped"]), help="Only events with a match in it.")
+@click.option("--limit", "-n", type=click.IntRange(1, 500), default=20, show_default=True)
+@output.json_option
+@click.pass_context
+def events(ctx: click.Context, state: str | None, limit: int, as_json: bool) -> None:
+    """List events with what they started, the newest first; or `show`, `send` and `replay` one."""
+    if ctx.invoked_subcommand is not None:
+        return
+    found = Triggers(connect(Settings.from_environment())).events(state=state, limit=limit)
+    if as_json:
+        output.print_json([view.model_dump(mode="json") for view in found])
+        return
+    if not found:
+        click.echo("No event has come yet. `trainlet events send FILE` sends one.")
+        return
+    rows = [
+        [
+            view.number,
+            f"{view.received_at[:10]} {output.clock(view.received_at)}",
+            view.type,
+            view.source,
+            view.id,
+            said,
+        ]
+        for view in found
+        for said in ([_said(match) for match in view.matches] or ["matched nothing"])
+    ]
+    output.table("", ["event", "received (UTC)", "type", "source", "id", "what it started"], rows)
+
+
+@events.command()
+@click.argument("event", metavar="ID")
+@output.json_option
+def show(event: str, as_json: bool) -> None:
+    """Show the trail of an event: what it matched, its runs with their tasks, and the cost. ID is its id or number."""
+    client = connect(Settings.from_environment())
+    view = _find(client, event)
+    if as_json:
+        output.print_json({**view.model_dump(mode="json"), "runs": [_run(client, one) for one in view.matches]})
+        return
+    click.echo(f"event {view.number}  {view.type}  id {view.id}")
+    click.echo(
+        f"  from {view.source}, received {view.received_at}" + (f", about {view.subject}" if view.subject else "")
+    )
+    trace = view.event.get("traceparent")
+    if trace:
+        click.echo(f"  trace {trace}")
+    if not view.matches:
+        click.echo("  matched nothing: `trainlet trigger test FILE event.json` says why")
+    for match in view.matches:
+        again = f" (replay {match.replay})" if match.replay else ""
+        click.echo(f"  -> {match.trigger}{again}: {_said(match)}")
+        if match.run_id is not None:
+            _print_run(client, match.run_id)
+
+
+@events.command()
+@click.argument("file", type=click.Path(dir_okay=False))
+@output.json_option
+def send(file: str, as_json: bool) -> None:
+    """Send the CloudEvents of a JSON file (`-`: standard input): one, or an array. A missing id is made up."""
+    given = [read_event(item, f"event {number}") for number, item in enumerate(_items(file))]
+    answer = Triggers(connect(Settings.from_environment())).send(given)
+    if as_json:
+        output.print_json(answer.model_dump(mode="json"))
+        return
+    for event_id in answer.items:
+        click.echo(event_id)
+    if answer.new < len(answer.items):
+        click.echo(f"{len(answer.items) - answer.new} had come before and change nothing", err=True)
+    click.echo(f"{answer.new} new, {answer.matched} matches", err=True)
+
+
+@events.command()
+@click.argument("event", metavar="ID")
+@click.option("--trigger", help="Give it to this subscription; default: to all that it matches now.")
+@output.json_option
+def replay(event: str, trigger: str | None, as_json: bool) -> None:
+    """Give an event to its triggers once more: this starts runs of its own."""
+    client = connect(Settings.from_environment())
+    view = Triggers(client).replay(_find(client, event).number, trigger)
+    if as_json:
+        output.print_json(view.model_dump(mode="json"))
+        return
+    last = max((match.replay for match in view.matches), default=0)
+    for match in view.matches:
+        if match.replay == last:
+            click.echo(f"{match.trigger}: {_said(match)}")
+    if not view.matches:
+        click.echo("It matches nothing. --trigger NAME gives it to one all the same.")
+
+
+def _find(client: Client, text: str) -> EventView:
+    """Return the event with this id, or else with this number; raises UserError when several sources have the id."""
+    api = Triggers(client)
+    found = api.events(event_id=text)
+    if len(found) > 1:
+        numbers = ", ".join(f"{view.number} ({view.source})" for view in found)
+        raise UserError(f"Several sources have an event {text!r}; give its number: {numbers}.")
+    if found:
+        return api.event(found[0].number)
+    if text.isdecimal():
+        return api.event(int(text))
+    raise NotFoundError(f"There is no event {text!r}. `trainlet events` lists the newest.")
+
+
+def _said(match: MatchView) -> str:
+    if match.state == "started":
+        return f"run {match.run_id} {match.run_state or ''}".rstrip()
+    return f"{'waits' if match.state == 'held' else 'skipped'}: {match.reason}"
+
+
+def _print_run(client: Client, run_id: str) -> None:
+    try:
+        tasks, usage = client.changes(run_id, 0).tasks, client.usage(run_id)
+    except NotFoundError:
+        click.echo("     the run is not known any more")
+        return
+    for task in tasks:
+        spent = sum(row.cost_nano or 0 for row in usage.rows if row.task == task.key)
+        name = task.key.removeprefix(f"{run_id}.")
+        took = output.seconds_between(task.created_at, task.finished_at)
+        click.echo(f"     {name} {task.state} {took} {output.money(spent, usage.currency)}".rstrip())
+    virtual = ", virtual devices" if usage.virtual else ""
+    click.echo(f"     cost {output.money(usage.cost_nano, usage.currency)} ({usage.gpu_seconds} GPU-seconds{virtual})")
+
+
+def _run(client: Client, match: MatchView) -> dict[str, Any] | None:
+    if match.run_id is None:
+        return None
+    changes, usage = client.changes(match.run_id, 0), client.usage(match.run_id)
+    return {
+        **changes.run.model_dump(mode="json"),
+        "tasks": [task.model_dump(mode="json") for task in changes.tasks],
+        "cost_nano": usage.cost_nano,
+    }
+
+
+def read_json(file: str) -> Any:
+    """Read a JSON file, or standard input for `-`; raises UserError."""
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text()
+        return json.loads(text)
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise UserError(f"{file} is no JSON: {error}.") from None
+
+
+def _items(file: str) -> list[Any]:
+    found = read_json(file)
+    return found if isinstance(found, list) else [found]
+
+
+def read_event(item: Any, where: str) -> cloudevents.Event:
+    """Return the CloudEvent of a JSON form; what a person leaves out of a file by hand is made up."""
+    if isinstance(item, dict):
+        item = {"specversion": cloudevents.SPECVERSION, "id": secrets.token_hex(8), **item}
+    return cloudevents.from_json(item, where)
+
+
+COMMANDS = (events,)
