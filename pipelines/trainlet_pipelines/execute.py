@@ -23,7 +23,7 @@ from trainlet.core.protocols import ObjectStore
 from trainlet.core.settings import Settings
 from trainlet.core.specs import FunctionSpec
 from trainlet_functions import checkpoints, secrets
-from trainlet_functions.child import manners, runner
+from trainlet_functions.child import failures, manners, runner
 from trainlet_pipelines.pods import inputs, orders, outputs, reports, stations
 from trainlet_pipelines.pods.stations import say
 
@@ -49,7 +49,7 @@ def _work(executor: inputs.ExecutorInput, order: orders.Order) -> int:
     try:
         value = task.call(code, arguments, _secrets(spec, settings.home))
     except (Exception, SystemExit, StopTask) as error:  # noqa: BLE001 - the user's, and told as such
-        info = runner.describe(error, str(code))
+        info = failures.describe(error, str(code))
         say(f"{info.traceback.rstrip()}\ntrainlet: {spec.name} failed at {info.where or 'an unknown place'}.")
         return stations.EXIT_FAILED
     written.result(value)

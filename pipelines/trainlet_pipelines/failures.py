@@ -14,7 +14,8 @@ def step_failed(
     kind = f"{error.type}: " if error.type else ""
     text = f"{node} failed{where}: {kind}{error.message}"
     if error.traceback:
-        text += f"\n\nRemote {error.traceback.rstrip()}"
+        head = "Remote " if error.traceback.startswith("Traceback") else "Remote, the first cause first:\n"
+        text += f"\n\n{head}{error.traceback.rstrip()}"
     if error.hint:
         text += f"\n{error.hint}"
     if run_id:

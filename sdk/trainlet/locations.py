@@ -31,10 +31,10 @@ def folder_of(function: Callable[..., Any]) -> Path | None:
 
 def caller() -> str:
     """Return the line of user code that is running now, as `file:line`."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and is_internal(frame.f_code.co_filename):
-        frame = frame.f_back
-    return place(frame.f_code.co_filename, frame.f_lineno)
+    running = sys._getframe(1)
+    while running.f_back is not None and is_internal(running.f_code.co_filename):
+        running = running.f_back
+    return place(running.f_code.co_filename, running.f_lineno)
 
 
 def is_internal(filename: str) -> bool:
@@ -54,6 +54,12 @@ def place(filename: str, line: int) -> str:
         with contextlib.suppress(ValueError):
             path = path.relative_to(Path.cwd())
     return f"{path}:{line}"
+
+
+def frame(filename: str, line: int) -> str:
+    """Return a place as a traceback writes it."""
+    cell = _cell(filename)
+    return f'File "{filename}", line {line}' if cell is None else f"Cell {cell}, line {line}"
 
 
 def _cell(filename: str) -> str | None:

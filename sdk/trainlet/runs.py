@@ -364,12 +364,22 @@ class Run:
             )
         failed = [task for task in self.tasks if task.state == "failed"]
         if failed and failed[0].error is not None:
-            task, error = failed[0], failed[0].error
+            task, error = failed[0], self._in_own_files(failed[0].error, failed[0].digest)
             return step_failed(self._name_of(task), error, task.key, self.id, has_checkpoint=bool(task.checkpoints))
         if isinstance(self._crash, Exception):
             return self._crash
         message = view.error.message if view.error else view.reason
         return StepFailed(f"Run {self.id} failed: {message.rstrip('.')}. Logs: trainlet logs {self.id}")
+
+    def _in_own_files(self, error: wire.ErrorInfo, digest: str) -> wire.ErrorInfo:
+        """Name the places in the script or notebook, where this process knows them."""
+        origins = self._session.origins(digest)
+        if origins is None:
+            return error
+        from trainlet import locations
+
+        where, told = origins.where(error.where, locations.place), origins.traceback(error.traceback, locations.frame)
+        return error.model_copy(update={"where": where, "traceback": told})
 
     def _name_of(self, task: wire.TaskView) -> str:
         return task.key.removeprefix(f"{self.id}.")

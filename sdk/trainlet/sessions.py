@@ -17,6 +17,7 @@ from trainlet.core.errors import ConflictError, PlatformError
 from trainlet.core.settings import Settings
 
 if TYPE_CHECKING:
+    from trainlet.bundles.origins import Origins
     from trainlet.client.http import Client
     from trainlet.core.protocols import ObjectStore
     from trainlet.steps import Step
@@ -47,7 +48,7 @@ class Session:
         self.client: Client = connect(settings)
         self.info = self.client.get_info()
         self.store: ObjectStore = open_store(self.info.store_url)
-        self._registered: set[str] = set()
+        self._registered: dict[str, Origins | None] = {}
 
     def alive(self) -> bool:
         """Say whether the platform of this connection still answers."""
@@ -62,6 +63,10 @@ class Session:
         return wire.DispatcherLease(
             id=f"dispatcher-{secrets.token_hex(6)}", lease_s=self.settings.limits.dispatcher_lease_s
         )
+
+    def origins(self, digest: str) -> Origins | None:
+        """Return where the code of a function stands that this process registered from a script or notebook."""
+        return self._registered.get(digest)
 
     def register(self, steps: Mapping[str, Step[Any, Any]]) -> None:
         """Upload bundles that the store does not have, register the functions, and warn of versions that differ."""
@@ -83,4 +88,4 @@ class Session:
                 for sentence in versions.differences(bundle.imports, bundle.versions, spec.python, self.info):
                     warnings.warn(f"{step.name}: {sentence}", stacklevel=5)
             self.client.put_function(spec)
-            self._registered.add(spec.digest())
+            self._registered[spec.digest()] = bundle.origins

@@ -15,7 +15,6 @@ import os
 import socket
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,9 @@ from typing import Any
 from trainlet.client.stores import open_store
 from trainlet.core import codecs, contexts, errors, hints
 from trainlet.core.protocols import ObjectStore
-from trainlet.core.wire import ErrorInfo
 from trainlet_functions import checkpoints
-from trainlet_functions.child import manners
+from trainlet_functions.child import failures, manners
 from trainlet_functions.child.orders import Order
-
-MAX_CAUSES = 8
 
 
 def run(order_bytes: bytes, report: int, stop: int, staging: list[int] | None = None) -> int:
@@ -172,60 +168,9 @@ def _failure(error: BaseException, bundle_dir: str) -> tuple[str, dict[str, Any]
     if isinstance(error, errors.StopTask):
         code = {errors.Preempted: "preempted", errors.BudgetReached: "budget"}.get(type(error), "canceled")
         return "stopped", {"code": code, "message": str(error)}
-    info = describe(error, bundle_dir)
-    print(info.traceback, file=sys.stderr)
+    info = failures.describe(error, bundle_dir)
+    print(info.traceback or info.message, file=sys.stderr)
     return "error", {"error": info.model_dump(mode="json")}
-
-
-def describe(error: BaseException, bundle_dir: str) -> ErrorInfo:
-    """Turn an exception into what a person reads: the user's frames, the place in their file, what to do next."""
-    frames = traceback.extract_tb(error.__traceback__)
-    root = bundle_dir.rstrip("/") + "/"
-    first_own = next((index for index, frame in enumerate(frames) if frame.filename.startswith(root)), 0)
-    frames_shown = traceback.StackSummary.from_list(
-        [_relative(frame, root) for frame in list(frames)[first_own:]] or list(frames)
-    )
-    lines = ["Traceback (most recent call last):\n", *frames_shown.format()]
-    try:
-        lines += traceback.format_exception_only(type(error), error)
-        message = str(error)
-    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
-        message = f"<{type(error).__name__} whose text cannot be shown>"
-        lines.append(f"{type(error).__name__}: {message}\n")
-    lines = [*_before(error), *lines]
-    own = [frame for frame in frames if frame.filename.startswith(root)]
-    where = f"{own[-1].filename.removeprefix(root)}:{own[-1].lineno}" if own else ""
-    if isinstance(error, SystemExit):
-        message = f"the step called sys.exit({error.code!r})"
-    user = isinstance(error, errors.UserError) or not isinstance(error, errors.PlatformError)
-    return ErrorInfo(
-        kind="memory" if isinstance(error, MemoryError) else "user" if user else "platform",
-        type=type(error).__name__,
-        message=message[:4000],
-        where=where,
-        traceback="".join(lines)[-16_000:],
-        hint="",
-    )
-
-
-def _before(error: BaseException) -> list[str]:
-    """Return what led to an exception, in one paragraph each, the first cause first."""
-    lines: list[str] = []
-    seen = {id(error)}
-    while True:
-        cause = error.__cause__
-        word = "caused"
-        if cause is None and not error.__suppress_context__:
-            cause, word = error.__context__, "was being handled when there came"
-        if cause is None or id(cause) in seen or len(seen) > MAX_CAUSES:
-            return lines
-        seen.add(id(cause))
-        try:
-            text = "".join(traceback.format_exception_only(cause))
-        except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
-            text = f"{type(cause).__name__}\n"
-        lines.insert(0, f"{text}{word}:\n")
-        error = cause
 
 
 def _plain(value: Any) -> Any:
@@ -234,13 +179,6 @@ def _plain(value: Any) -> Any:
         return float(value)
     except (TypeError, ValueError):
         return str(value)
-
-
-def _relative(frame: traceback.FrameSummary, root: str) -> traceback.FrameSummary:
-    """Show a bundle's file by its name inside the bundle: the folder means nothing to the user."""
-    if not frame.filename.startswith(root):
-        return frame
-    return traceback.FrameSummary(frame.filename.removeprefix(root), frame.lineno, frame.name, line=frame.line)
 
 
 def _line_buffered() -> None:

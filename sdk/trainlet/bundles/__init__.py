@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlet.bundles import extraction, locks, packaging
+from trainlet.bundles.origins import Origins
 from trainlet.core import bundles as format_
 from trainlet.core.errors import UserError
 from trainlet.core.models import canonical_json, sha256_hex
@@ -21,7 +22,10 @@ from trainlet.core.specs import Entry
 
 @dataclass(frozen=True)
 class Bundle:
-    """What is shipped. `files` shows the source; `imports` are third-party modules a worker preloads."""
+    """What is shipped. `files` shows the source; `imports` are third-party modules a worker preloads.
+
+    `origins` is not shipped: it knows where a written module's lines stand in the file or cell that they come from.
+    """
 
     digest: str
     data: bytes
@@ -30,6 +34,7 @@ class Bundle:
     versions: dict[str, str]
     files: dict[str, str]
     lock: str | None
+    origins: Origins | None = None
 
     def __repr__(self) -> str:
         names = ", ".join(sorted(self.files))
@@ -74,7 +79,7 @@ def build(function: Callable[..., Any], *, packages: Sequence[str] | Path | None
         )
     digest, data = format_.pack(files)
     shown = {name: content.decode("utf-8", "replace") for name, content in files.items()}
-    return Bundle(digest, data, sources.entry, manifest.imports, dict(manifest.versions), shown, lock)
+    return Bundle(digest, data, sources.entry, manifest.imports, dict(manifest.versions), shown, lock, sources.origins)
 
 
 def _of_ours(files: dict[str, bytes]) -> tuple[str, ...]:

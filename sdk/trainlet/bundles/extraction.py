@@ -23,6 +23,7 @@ from typing import Any
 
 from trainlet import locations
 from trainlet.bundles import packaging
+from trainlet.bundles.origins import Origins, Stretch
 from trainlet.bundles.sources import OURS, Sources, versions_of
 from trainlet.core.errors import UserError
 from trainlet.core.specs import Entry, dns_label
@@ -38,6 +39,7 @@ class _Module:
     imports: dict[str, str] = field(default_factory=dict)
     constants: dict[str, str] = field(default_factory=dict)
     definitions: dict[str, tuple[int, str]] = field(default_factory=dict)
+    places: dict[str, tuple[str, int]] = field(default_factory=dict)
     modules: set[str] = field(default_factory=set)
     future: bool = False
 
@@ -51,7 +53,21 @@ def extract(function: Callable[..., Any]) -> Sources:
     files, installed = packaging.local_modules(module.modules)
     files[f"{name}.py"] = text.encode()
     entry = Entry(module=name, qualname=function.__name__)
-    return Sources(files, entry, frozenset(installed), versions_of(installed))
+    return Sources(files, entry, frozenset(installed), versions_of(installed), _origins(f"{name}.py", text, module))
+
+
+def _origins(name: str, text: str, module: _Module) -> Origins:
+    """Find each definition in the text that was written; its lines follow each other as in its own file."""
+    stretches: list[Stretch] = []
+    written = text.splitlines()
+    at = 0
+    for one, (_, definition) in sorted(module.definitions.items(), key=lambda pair: pair[1][0]):
+        lines = definition.strip("\n").splitlines()
+        at = next(start for start in range(at, len(written)) if written[start : start + len(lines)] == lines)
+        if one in module.places:
+            stretches.append(Stretch(at + 1, len(lines), *module.places[one]))
+        at += len(lines)
+    return Origins(name, text, tuple(stretches))
 
 
 def _module_name(function: Callable[..., Any]) -> str:
@@ -80,6 +96,7 @@ def _add(name: str, value: Any, owner: Callable[..., Any], module: _Module) -> N
     plain = value if isinstance(value, type) else inspect.unwrap(value)
     tree, text, line = _source_of(plain, name)
     module.definitions[name] = (_position(name, plain, line), text)
+    module.places[name] = (inspect.getsourcefile(plain) or "?", line)
     module.future |= _has_future(plain)
     module.modules |= packaging.imported(text.encode())
     scope = _names_around(plain)
@@ -155,7 +172,7 @@ def _add_value(name: str, value: Any, owner: Any, module: _Module, line: int) ->
 def _described(value: Any, inside: str) -> tuple[str, str]:
     """Return what a value that cannot travel is, and what to write instead."""
     if isinstance(value, io.IOBase):
-        return "an open file", f"open it inside {inside}, and pass its path if it varies"
+        return "an open file", f"open it inside {inside}, and pass its path as an argument if it varies"
     made_of = "pass what it is made of as an argument (values, arrays, or files as tl.Dataset)"
     return f"a {type(value).__module__}.{type(value).__qualname__}", f"make it inside {inside}, or {made_of}"
 

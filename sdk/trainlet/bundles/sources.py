@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from trainlet.bundles.origins import Origins
 from trainlet.core.specs import Entry
 
 OURS = frozenset({"trainlet", "trainlet_functions", "trainlet_pipelines", "trainlet_knative"})
@@ -19,12 +20,13 @@ OURS = frozenset({"trainlet", "trainlet_functions", "trainlet_pipelines", "train
 
 @dataclass(frozen=True)
 class Sources:
-    """Files to ship, where to start, and what else is imported."""
+    """Files to ship, where to start, and what else is imported; `origins` when a module was written for it."""
 
     files: dict[str, bytes]
     entry: Entry
     imports: frozenset[str]
     versions: dict[str, str]
+    origins: Origins | None = None
 
 
 def whose(name: str) -> Literal["stdlib", "installed", "ours", "local", "unknown"]:

@@ -23,7 +23,11 @@ if __name__ == "__main__":
     try:
         _bundle = _bundles.build(getattr(TARGET, "__wrapped__", TARGET))
         pathlib.Path(sys.argv[1]).write_bytes(_bundle.data)
-        print(json.dumps({"digest": _bundle.digest, "files": _bundle.files, "imports": _bundle.imports}))
+        _text = _bundle.files.get("step_training.py", "").splitlines()
+        _told = {n: _bundle.origins.where(f"step_training.py:{n}", lambda path, line: f"{pathlib.Path(path).name}:{line}")
+                 for n in range(1, len(_text) + 1) if _bundle.origins}
+        _known = {n: place for n, place in _told.items() if not place.startswith("step_")}
+        print(json.dumps({"digest": _bundle.digest, "files": _bundle.files, "imports": _bundle.imports, "origins": _known}))
     except _UserError as error:
         print(json.dumps({"error": str(error)}))
 """

@@ -203,3 +203,26 @@ def test_a_function_without_readable_source_is_an_error(script: Any) -> None:
         "space = {'__name__': '__main__'}\nexec('def train(): return 1', space)\ntrain = space['train']\n", "train"
     )
     assert "cannot be read" in said["error"]
+
+
+def test_the_lines_of_what_is_shipped_are_known_in_the_script(script: Any) -> None:
+    source = """
+    import math
+    LIMIT = 3
+
+    class Shape:
+        sides = 4
+
+    def helper(x):
+        return math.sqrt(x) * LIMIT
+
+    def train(x):
+        area = Shape.sides
+        return helper(x) + area
+    """
+    said = script.build(source, "train")
+    shipped = said["files"]["step_training.py"].splitlines()
+    for text in ("sides = 4", "return math.sqrt(x) * LIMIT", "area = Shape.sides", "return helper(x) + area"):
+        line = next(number for number, one in enumerate(shipped, 1) if text in one)
+        assert said["origins"][str(line)] == f"training.py:{script.line(text)}"
+    assert "1" not in said["origins"]  # an import, which is written anew

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from jupyter_client.manager import KernelManager
 
@@ -39,6 +41,9 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     yield run
     client.stop_channels()
     manager.shutdown_kernel(now=True)
+    found = folder / "home" / "platform.json"
+    if found.exists():
+        psutil.Process(json.loads(found.read_text())["pid"]).terminate()
 
 
 def test_a_step_of_a_cell_runs_and_its_errors_name_the_cell(cell: Run) -> None:
@@ -55,3 +60,12 @@ def test_a_step_of_a_cell_runs_and_its_errors_name_the_cell(cell: Run) -> None:
     cell("handle = open('/dev/null')")
     told = cell("@tl.step\ndef read() -> str:\n    text = ''\n    return handle.read()\n\nread.remote()")
     assert "cell In[6], line 4: read() uses 'handle', which is an open file" in told
+
+
+def test_T8_an_error_on_a_worker_names_the_lines_of_the_cells(cell: Run) -> None:
+    cell("import trainlet as tl\n\ndef helper(x):\n    return 1 / x\n")
+    told = cell("@tl.step\ndef divide(x: int) -> float:\n    return helper(x)\n\ndivide.remote(0)")
+    at = re.search(r"divide failed at cell (In\[\d+\]), line 4: ZeroDivisionError", told)
+    assert at is not None, told
+    assert f"Cell {at[1]}, line 4, in helper" in told
+    assert "step_notebook.py" not in told and "trainlet/" not in told
