@@ -9,14 +9,12 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-import trainlet
-import trainlet_functions
 from trainlet.core import errors
 from trainlet.core.wire import ErrorInfo
 
 MAX_CAUSES = 8
 MAX_CHARS = 16_000
-_OURS = tuple(str(Path(str(one.__file__)).parent) + "/" for one in (trainlet, trainlet_functions))
+_OURS = tuple(f"{Path(file).parents[1]}/" for file in (errors.__file__, __file__))
 
 
 def describe(error: BaseException, bundle_dir: str) -> ErrorInfo:
