@@ -109,6 +109,7 @@ class Platform:
             "upkeep": self._keep_up,
             "triggers": self._work_triggers,
             "drivers": self._keep_drivers,
+            "polls": self._poll_places,
         }
         for name, body in duties.items():
             thread = threading.Thread(target=self._forever, args=(name, body), name=name, daemon=True)
@@ -266,6 +267,10 @@ class Platform:
 
     def _work_triggers(self, _seen: int) -> float:
         return 0.0 if self._engine.work() else self._engine.seconds_to_next(1.0)
+
+    def _poll_places(self, _seen: int) -> float:
+        """Look at the places of triggers; on a cluster the leader does."""
+        return self._engine.poll() if self._supervisor.leading else 1.0
 
     def _keep_drivers(self, _seen: int) -> float:
         """Have the runs that triggers started driven; on a cluster by the leader's process."""

@@ -164,6 +164,18 @@ class Pipeline(Generic[P, R]):
         return runs.start(traced.graph, values, traced.steps, budget_nano=budget_nano, labels=labels)
 
     @boundary
+    def deploy(self) -> dict[str, list[str]]:
+        """Register the steps and triggers of this pipeline, as `trainlet deploy` does; return what changed, by trigger.
+
+        From then on `@tl.on_event` and `@tl.on_schedule` start it, also when this process is gone.
+        """
+        from trainlet import registration, sessions
+        from trainlet.core.settings import Settings
+
+        session = sessions.current(Settings.from_environment())
+        session.register(self.trace({}).steps)
+        return registration.register(session, [self])
+
     def compile(self, path: str | Path, target: Any = None, *, register: bool = False, manifest: bool = False) -> Path:
         """Write this pipeline as Kubeflow Pipelines v2 YAML; needs `trainlet[kfp]`.
 

@@ -8,7 +8,7 @@ from trainlet.core import wire
 from trainlet.core.triggers import Pause, Schedule, Subscription, TriggerKind, TriggerView
 from trainlet_functions.api.routes import Query, Routes, poll, project
 from trainlet_functions.platform import Platform
-from trainlet_functions.triggers import firing, registry
+from trainlet_functions.triggers import firing, places, registry
 
 routes = Routes()
 _LISTING: dict[str, Any] = {
@@ -20,6 +20,8 @@ _LISTING: dict[str, Any] = {
 @routes.add("PUT", "/v1/subscriptions/{name}", body=Subscription, reply=TriggerView)
 def put_subscription(platform: Platform, name: str, body: Subscription) -> TriggerView:
     """Register a subscription, or replace its definition."""
+    if body.poll is not None:
+        places.check(body.poll.url, embedded=platform.embedded)
     with platform.database.write() as tx:
         return registry.put(tx, project(), name, body)
 

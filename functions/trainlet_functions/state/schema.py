@@ -210,13 +210,22 @@ triggers = Table(
     Column("due_ns", BigInteger),
     Column("tick_ns", BigInteger),
     Column("poll_ns", BigInteger),
-    Column("cursor", Text),
     Column("failures", Integer, nullable=False),
     Column("rest_until_ns", BigInteger),
     Column("started_ns", BigInteger),
     Index("triggers_by_due", "due_ns"),
     Index("triggers_by_tick", "tick_ns"),
     Index("triggers_by_poll", "poll_ns"),
+)
+
+polled = Table(  # what a trigger has seen at the place that it looks at
+    "polled",
+    metadata,
+    Column("project", Text, primary_key=True),
+    Column("trigger", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("mark", Text, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 trigger_books = Table(  # grows with every change of a project's triggers: what is compiled from them is kept until then

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from trainlet.core.errors import TrainletError
 from trainlet_functions.state import schema
 from trainlet_functions.state.database import Database
-from trainlet_functions.triggers import flow, intake, ticks
+from trainlet_functions.triggers import flow, intake, polling, ticks
 from trainlet_functions.triggers.matching import Matcher
 
 _LOG = logging.getLogger(__name__)
@@ -48,6 +48,17 @@ class Engine:
             self._forget_ns = now_ns + round(FORGET_S * 1e9)
             self._forget()
         return over + len(moments) + len(waiting)
+
+    def poll(self) -> float:
+        """Look at the places whose time has come; returns how long none is due."""
+        with self._database.read() as tx:
+            rows = polling.due(tx)
+        for row in rows:
+            polling.look(self._database, self._matcher, row)
+        with self._database.read() as tx:
+            soonest = sa.select(sa.func.min(_TABLE.c.poll_ns)).where(_TABLE.c.state == "active")
+            at, now_ns = tx.conn.execute(soonest).scalar(), tx.now_ns
+        return 60.0 if at is None else float(min(60.0, max(0.05, (at - now_ns) / 1e9)))
 
     def seconds_to_next(self, at_most: float) -> float:
         """Return how long nothing is due."""

@@ -133,6 +133,8 @@ def delete(tx: Transaction, project: str, name: str, kind: str) -> None:
     row(tx, project, name, kind)
     held = (_MATCHES.c.project == project) & (_MATCHES.c.trigger == name) & (_MATCHES.c.state == "held")
     tx.run(_MATCHES.update().where(held).values(state="skipped", reason="its trigger was removed"))
+    seen = schema.polled
+    tx.run(seen.delete().where((seen.c.project == project) & (seen.c.trigger == name)))
     tx.run(_TABLE.delete().where(_this(project, name)))
     matching.changed(tx, project)
 

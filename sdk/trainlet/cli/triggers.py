@@ -70,13 +70,27 @@ def resume(name: str) -> None:
     _change(name, lambda api, view: api.resume(view.kind, view.name))
 
 
-def _change(name: str, action: Callable[[Triggers, TriggerView], TriggerView]) -> None:
+@triggers.command()
+@click.argument("name")
+def remove(name: str) -> None:
+    """Remove a trigger: nothing more starts by it. What waited is kept as skipped; its runs go on."""
     api = Triggers(connect(Settings.from_environment()))
+    view = _named(api, name)
+    api.delete(view.kind, view.name)
+    click.echo(f"{name} is removed" + (f"; {view.waiting} events that waited are skipped" if view.waiting else ""))
+
+
+def _named(api: Triggers, name: str) -> TriggerView:
     known = {view.name: view for view in api.all()}
     if name not in known:
         hint = nearest(name, list(known)) if known else "There is none."
         raise NotFoundError(f"There is no trigger {name!r}. {hint}")
-    view = action(api, known[name])
+    return known[name]
+
+
+def _change(name: str, action: Callable[[Triggers, TriggerView], TriggerView]) -> None:
+    api = Triggers(connect(Settings.from_environment()))
+    view = action(api, _named(api, name))
     waiting = f", {view.waiting} events wait" if view.waiting else ""
     click.echo(f"{view.name} is {view.state}{f': {view.reason}' if view.reason else ''}{waiting}")
 

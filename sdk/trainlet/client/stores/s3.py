@@ -22,27 +22,32 @@ from trainlet.core.protocols import ObjectInfo
 _CHUNK = 16 << 20
 
 
+def connection(bucket: str) -> Any:
+    """Return obstore's view of a bucket, as the AWS_* variables say."""
+    from obstore.store import S3Store as ObstoreS3
+
+    options: dict[str, Any] = {}
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint:
+        options["endpoint"] = endpoint
+        options["virtual_hosted_style_request"] = False
+    return ObstoreS3(
+        bucket,
+        region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",
+        client_options={"allow_http": bool(endpoint and endpoint.startswith("http://")), "timeout": "60s"},
+        # Retries of a conditional PUT are ours: see `create`.
+        retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=60)},
+        **options,
+    )
+
+
 class S3Store:
     """A bucket and a prefix; credentials, region and endpoint from the usual AWS_* variables."""
 
     def __init__(self, bucket: str, prefix: str = "") -> None:
-        from obstore.store import S3Store as ObstoreS3
-
         self.url = f"s3://{bucket}/{prefix}".rstrip("/")
         self._prefix = f"{prefix}/" if prefix else ""
-        options: dict[str, Any] = {}
-        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-        if endpoint:
-            options["endpoint"] = endpoint
-            options["virtual_hosted_style_request"] = False
-        self._store = ObstoreS3(
-            bucket,
-            region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",
-            client_options={"allow_http": bool(endpoint and endpoint.startswith("http://")), "timeout": "60s"},
-            # Retries of a conditional PUT are ours: see `create`.
-            retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=60)},
-            **options,
-        )
+        self._store = connection(bucket)
 
     def __repr__(self) -> str:
         return f"S3Store({self.url!r})"

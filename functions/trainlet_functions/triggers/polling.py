@@ -1,0 +1,106 @@
+"""Looking at places that cannot notify: what is new there becomes an event, nothing missed and nothing twice.
+
+What was seen is kept a row each, written in the transaction that takes the events in: dying in the middle of a look
+repeats a part of it, and the events of that part are known already. The place itself is read outside of transactions.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from trainlet.core import events
+from trainlet.core.clocks import rfc3339
+from trainlet.core.errors import TrainletError
+from trainlet.core.triggers import OBJECT_CREATED, Poll, Subscription
+from trainlet_functions.state import schema
+from trainlet_functions.state.database import Database, Transaction
+from trainlet_functions.triggers import intake, places
+from trainlet_functions.triggers.matching import Matcher
+
+_PART = 500
+_TABLE, _SEEN = schema.triggers, schema.polled
+
+
+def due(tx: Transaction, limit: int = 20) -> list[sa.Row[Any]]:
+    """Return the triggers whose place is to be looked at now."""
+    ready = (_TABLE.c.poll_ns <= tx.now_ns) & (_TABLE.c.state == "active")
+    return tx.all(sa.select(_TABLE).where(ready).order_by(_TABLE.c.poll_ns).limit(limit))
+
+
+def look(database: Database, matcher: Matcher, trigger: sa.Row[Any]) -> int:
+    """Look at the place of one trigger once; returns how many events were new. A place that fails is told as a reason."""
+    poll = Subscription.model_validate_json(trigger.spec).poll
+    if poll is None:
+        return 0
+    fresh, problem = 0, ""
+    try:
+        place = places.open_place(poll.url)
+        for part in _parts(place.list()):
+            fresh += _take_part(database, matcher, trigger, poll, place, part)
+    except TrainletError as error:
+        problem = f"polling: {error}"
+    _note(database, trigger, poll, problem)
+    return fresh
+
+
+def _parts(found: Iterator[places.Found]) -> Iterator[list[places.Found]]:
+    while part := list(itertools.islice(found, _PART)):
+        yield part
+
+
+def _take_part(
+    database: Database,
+    matcher: Matcher,
+    trigger: sa.Row[Any],
+    poll: Poll,
+    place: places.Place,
+    part: Sequence[places.Found],
+) -> int:
+    mine = (_SEEN.c.project == trigger.project) & (_SEEN.c.trigger == trigger.name)
+    with database.read() as tx:
+        chosen = sa.select(_SEEN.c.key, _SEEN.c.mark).where(mine & _SEEN.c.key.in_([one.key for one in part]))
+        seen = {row.key: row.mark for row in tx.all(chosen)}
+        now_ns = tx.now_ns
+    settled_ns = now_ns - round(place.settle_s * 1e9)
+    changed = [one for one in part if seen.get(one.key) != one.mark and one.changed_ns <= settled_ns]
+    if not changed:
+        return 0
+    since_ns = trigger.created_ns - round(place.skew_s * 1e9)
+    rows, given = [], []
+    for one in changed:
+        old = one.key not in seen and one.changed_ns < since_ns  # it was there before the trigger was
+        content = "" if old else place.content(one)
+        if content is None:
+            continue
+        rows.append({"project": trigger.project, "trigger": trigger.name, "key": one.key, "mark": one.mark})
+        if not old:
+            given.append(_event(poll, place, one, content))
+    with database.write() as tx:
+        for row in rows:
+            tx.run(_SEEN.delete().where(mine & (_SEEN.c.key == row["key"])))
+        if rows:
+            tx.conn.execute(_SEEN.insert(), rows)
+        return len(intake.take(tx, trigger.project, given, matcher).fresh) if given else 0
+
+
+def _event(poll: Poll, place: places.Place, one: places.Found, content: str) -> events.Event:
+    at = rfc3339(one.changed_ns)
+    event_id = f"{one.key[:400]}@{content[:64]}"
+    data = {**place.about(one), "content": content}
+    return events.make(OBJECT_CREATED, poll.url, event_id, data, subject=one.key[:1000], time=at)
+
+
+def _note(database: Database, trigger: sa.Row[Any], poll: Poll, problem: str) -> None:
+    this = (_TABLE.c.project == trigger.project) & (_TABLE.c.name == trigger.name)
+    with database.write() as tx:
+        row = tx.one(sa.select(_TABLE.c.reason, _TABLE.c.state).where(this))
+        if row is None:
+            return
+        values: dict[str, Any] = {"poll_ns": tx.now_ns + round(poll.every_s * 1e9)}
+        if row.state == "active" and (problem or row.reason.startswith("polling: ")):
+            values["reason"] = problem[:1000]
+        tx.run(_TABLE.update().where(this).values(values))
