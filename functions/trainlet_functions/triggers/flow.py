@@ -18,7 +18,7 @@ from trainlet.core.triggers import Flow, Schedule, Subscription
 from trainlet_functions.billing import reports
 from trainlet_functions.state import runs, schema
 from trainlet_functions.state.database import Transaction
-from trainlet_functions.triggers import firing
+from trainlet_functions.triggers import firing, intake
 
 _TABLE, _MATCHES, _FIRINGS, _RUNS = schema.triggers, schema.matches, schema.firings, schema.runs
 _AT_ONCE = 20  # runs that one look starts; a longer queue is looked at again at once
@@ -132,7 +132,7 @@ def _gathering(tx: Transaction, row: sa.Row[Any], flow: Flow, held: list[sa.Row[
     jitter_ns = _jitter_ns(row, flow, held[0].event)
     if ready_ns + jitter_ns <= tx.now_ns:
         return None
-    what = f"collecting events ({len(held)} of at most {flow.max_batch})" if ready_ns > tx.now_ns else "jitter"
+    what = intake.COLLECTING if ready_ns > tx.now_ns else "jitter"
     return Wait(f"{what}, until {rfc3339(ready_ns + jitter_ns)}", ready_ns + jitter_ns)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from trainlet.core.clocks import rfc3339
 from trainlet.core.errors import ConflictError, UserError
 from trainlet.core.events import MAX_DATA_BYTES, Event
 from trainlet.core.models import sha256_hex
@@ -22,6 +23,7 @@ from trainlet_functions.state.problems import TooManyWaiting
 from trainlet_functions.triggers.matching import Compiled, Matcher
 
 KEPT_S = 35 * 24 * 3600.0  # how long an event is known: a repetition within it changes nothing
+COLLECTING = "collecting events"
 _CHUNK = 500
 _INBOX, _EVENTS, _TRIGGERS, _MATCHES = schema.inbox, schema.events, schema.triggers, schema.matches
 
@@ -149,7 +151,8 @@ def _loops(one: Compiled, event: Event) -> str | None:
 def _wait(tx: Transaction, project: str, one: Compiled, count: int) -> None:
     """Count events that wait, and say when the trigger is looked at next."""
     this = (_TRIGGERS.c.project == project) & (_TRIGGERS.c.name == one.name)
-    row = tx.conn.execute(sa.select(_TRIGGERS.c.waiting, _TRIGGERS.c.due_ns).where(this)).one()
+    columns = (_TRIGGERS.c.waiting, _TRIGGERS.c.due_ns, _TRIGGERS.c.reason)
+    row = tx.conn.execute(sa.select(*columns).where(this)).one()
     if row.waiting + count > MAX_WAITING:
         raise TooManyWaiting(
             f"{row.waiting} events wait for {one.name} already; at most {MAX_WAITING} may. `trainlet triggers` says why."
@@ -159,4 +162,5 @@ def _wait(tx: Transaction, project: str, one: Compiled, count: int) -> None:
     due_ns = tx.now_ns if full or not pause_s else tx.now_ns + round(pause_s * 1e9)
     if row.due_ns is not None:
         due_ns = min(due_ns, row.due_ns)
-    tx.run(_TRIGGERS.update().where(this).values(waiting=row.waiting + count, due_ns=due_ns))
+    reason = row.reason or (f"{COLLECTING}, until {rfc3339(due_ns)}" if due_ns > tx.now_ns else "")
+    tx.run(_TRIGGERS.update().where(this).values(waiting=row.waiting + count, due_ns=due_ns, reason=reason))
