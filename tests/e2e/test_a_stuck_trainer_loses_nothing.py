@@ -25,3 +25,16 @@ def test_C1_sigterm_commits_the_newest_staged_step_of_a_trainer_that_cannot_answ
     assert result["began"] >= 3, "at most what lies between two copies is done again"
     notes = run.tasks[0].checkpoints
     assert any(note.epoch == 1 and note.reason == "preempted" for note in notes)
+
+
+def test_C1_ranks_commit_the_newest_step_that_all_have_when_one_cannot_answer(
+    alone: Any, faulty: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "mark"
+    run = faulty.stuck_rank.spawn("stopped", str(path))
+    alone.eventually(path.exists, 90)
+    os.kill(alone.worker_pid(run.tasks[0].attempts[-1].worker), signal.SIGTERM)
+    result = run.result(120)
+    assert result["attempt"] == 2 and 2 <= result["began"] <= 6
+    notes = run.tasks[0].checkpoints
+    assert any(note.epoch == 1 and note.step == result["began"] for note in notes)

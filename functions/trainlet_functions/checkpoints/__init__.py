@@ -7,6 +7,7 @@ knows object stores and nothing of workers or the API.
 from __future__ import annotations
 
 from trainlet_functions.checkpoints.arrays import Shard
+from trainlet_functions.checkpoints.boards import Board
 from trainlet_functions.checkpoints.checkpointer import Checkpointer, Progress
 from trainlet_functions.checkpoints.links import Line
 from trainlet_functions.checkpoints.listing import fence, list_checkpoints, verify
@@ -14,6 +15,7 @@ from trainlet_functions.checkpoints.positions import RandomStates, Sampler
 from trainlet_functions.checkpoints.stages import Buffer
 
 __all__ = [
+    "Board",
     "Buffer",
     "Checkpointer",
     "Line",

@@ -16,7 +16,7 @@ from trainlet.core.contexts import Emit, ShouldStop
 from trainlet.core.errors import BudgetReached, Canceled, PlatformError, Preempted, StopTask, UserError
 from trainlet.core.protocols import ObjectStore
 from trainlet.core.specs import CheckpointPolicy
-from trainlet_functions.checkpoints import intervals, restoring, savers, stages, states
+from trainlet_functions.checkpoints import boards, intervals, restoring, rounds, savers, stages, states
 from trainlet_functions.checkpoints.links import Inline, Line, Outcome
 from trainlet_functions.checkpoints.stagers import STOP, Stager
 from trainlet_functions.checkpoints.stages import Buffer
@@ -38,7 +38,8 @@ class Progress:
 class Checkpointer:
     """Saves and restores what was registered, under one prefix, as one epoch of writers.
 
-    Without a `link` to a saver of its own it commits on the calling thread. `grace_s` is how long a stop leaves.
+    Without a `link` to a saver of its own it commits on the calling thread. `grace_s` is how long a stop leaves. With a
+    `board`, this is one of several ranks that save one checkpoint together.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Checkpointer:
         link: Line | None = None,
         buffers: list[Buffer] | None = None,
         rank: int = 0,
+        board: boards.Board | None = None,
         grace_s: float | None = None,
         on_first: Callable[[], None] = lambda: None,
     ) -> None:
@@ -73,7 +75,10 @@ class Checkpointer:
         else:
             self._link = link
         self._background = link is not None
-        self._stager = Stager(buffers or [])
+        self._rounds: rounds.Rounds | None = None
+        if board is not None:
+            self._rounds = rounds.Rounds(board, rank, judged=self._policy.on_improve is not None, emit=emit)
+        self._stager = Stager(buffers or [], *([self._rounds.staging] if self._rounds else []))
         self._objects: dict[str, Any] = {}
         self._step = 0
         self._staged_step: int | None = None
@@ -91,6 +96,8 @@ class Checkpointer:
         for name, value in objects.items():
             states.capture(name, value)
         if not self._objects:
+            if self._rounds is not None:
+                self._rounds.join()
             self._on_first()
         self._objects |= objects
 
@@ -101,6 +108,8 @@ class Checkpointer:
         `at_step` takes the checkpoint of that step. Raises UserError when what is registered does not fit what was
         saved, Fenced when a newer attempt is here.
         """
+        follows = self._rounds is not None and not self._rounds.leads
+        choice = self._rounds.choice() if self._rounds is not None and follows else None
         state = self._link.acquire(fresh=True)
         found = restoring.restore(
             self._store,
@@ -111,8 +120,11 @@ class Checkpointer:
             strict=strict,
             verify=verify,
             at_step=at_step,
+            choice=choice,
             emit=self._emit,
         )
+        if self._rounds is not None and not follows:
+            self._rounds.chosen(found.commit if found else None)
         if self._background and self._objects:
             self._stager.prepare(self._objects)
         self._last_order_ns = self._clock.boot_ns()
@@ -141,13 +153,25 @@ class Checkpointer:
         self._step = self._step + 1 if step is None else int(step)
         values = {name: float(value) for name, value in (metrics or {}).items()}
         data = {"epoch": epoch, "samples": samples}
+        if self._rounds is not None:
+            self._rounds.arrive(self._step)
         self._take(self._link.outcomes())
         code = self._should_stop()
+        if self._rounds is not None:
+            code = self._rounds.stops(self._step, code)
         if code is not None:
             if self._objects and self._ordered_step != self._step and self._policy.on_sigterm:
                 self._save_last(code, values, data)
-            self._finish_orders()
+                if self._rounds is not None and self._rounds.stops(self._step, None) is None:
+                    return  # a rank had passed this step in the same moment: all stop at the next one
+            try:
+                self._finish_orders()
+            except PlatformError as error:  # the saver ran out of time: that is no failure of the step
+                self._emit("warning", {"message": f"checkpoint of step {self._step} failed: {error}"})
             raise _SIGNALS.get(code, Canceled)(f"stopped at step {self._step} ({code})")
+        if self._rounds is not None:
+            self._step_together(self._rounds, values, data)
+            return
         if not self._objects:
             return
         improved = self._improved(values)
@@ -214,16 +238,42 @@ class Checkpointer:
 
     # -- how
 
+    def _step_together(self, together: rounds.Rounds, values: dict[str, float], data: dict[str, int | None]) -> None:
+        """Do what rank 0 has ordered for this step; as rank 0, order first."""
+        if together.leads and self._objects:
+            improved = self._improved(values)
+            if improved or self._seconds_since(self._last_order_ns) >= self._every_s():
+                if together.propose(self._step, "best" if improved else "periodic"):
+                    self._last_order_ns = self._clock.boot_ns()
+                    if improved and self._failures == 0:
+                        self._best = values[improved]
+            elif self._policy.on_sigterm and self._staging_due():
+                together.propose(self._step, "")
+        together.judge(self._step)
+        reason = together.due(self._step)
+        if reason is None or not self._objects:
+            return
+        if reason:
+            self._order(reason, values, data)
+        else:
+            self._stage_now(values, data)
+
     def _stage_ahead(self, values: dict[str, float], data: dict[str, int | None]) -> None:
         """Copy in case of a stop, as often as it costs at most one hundredth of the time."""
+        if self._staging_due():
+            self._stage_now(values, data)
+
+    def _staging_due(self) -> bool:
         if not self._stager.stall_s:
             self._stager.prepare(self._objects)
-        if self._seconds_since(self._last_stage_ns) >= intervals.staging_s(self._stager.stall_s):
-            staged = self._stager.stage(self._objects, self._step, "", values, data)
-            if staged is not None:
-                self._note(staged)
-                if staged[2]:
-                    self._commit(staged, wait=False)
+        return self._seconds_since(self._last_stage_ns) >= intervals.staging_s(self._stager.stall_s)
+
+    def _stage_now(self, values: dict[str, float], data: dict[str, int | None]) -> None:
+        staged = self._stager.stage(self._objects, self._step, "", values, data)
+        if staged is not None:
+            self._note(staged)
+            if staged[2]:
+                self._commit(staged, wait=False)
 
     def _order(self, reason: str, values: dict[str, float], data: dict[str, int | None]) -> None:
         """Stage and have it committed; a failing store is reported and training goes on, until it failed too often."""
@@ -288,7 +338,10 @@ class Checkpointer:
                 self._best_known = False
                 if self._ordered_step == one.step:
                     self._ordered_step = None
-                self._failed(one.error)
+                if one.late:  # no reason to end training: the rank may come round
+                    self._emit("warning", {"message": f"checkpoint of step {one.step} is not whole: {one.error}"})
+                else:
+                    self._failed(one.error)
 
     def _failed(self, error: str) -> None:
         self._failures += 1

@@ -16,10 +16,11 @@ from typing import Any
 
 from trainlet.core.errors import Fenced, PlatformError, TrainletError
 from trainlet_functions.checkpoints.log import State
+from trainlet_functions.checkpoints.receipts import Late
 from trainlet_functions.checkpoints.savers import GivenUp, Saver
 from trainlet_functions.checkpoints.stages import Buffer
 
-ANSWER_S = 120.0
+ANSWER_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Outcome:
     step: int
     error: str | None = None
     superseded: bool = False
+    late: bool = False  # another rank did not deliver its part in time
     upload_s: float = 0.0
     bytes_per_s: float = 0.0
 
@@ -181,4 +183,6 @@ def outcome_of(saver: Saver, sequence: int, step: int, error: TrainletError | OS
     """Describe how an order ended."""
     if error is None:
         return Outcome(sequence, step, upload_s=saver.upload_s, bytes_per_s=saver.bytes_per_s)
-    return Outcome(sequence, step, error=str(error), superseded=isinstance(error, GivenUp))
+    return Outcome(
+        sequence, step, error=str(error), superseded=isinstance(error, GivenUp), late=isinstance(error, Late)
+    )

@@ -73,25 +73,34 @@ def write(
     known: Known,
     *,
     goes_on: Callable[[], None] = lambda: None,
+    elsewhere: Callable[[], Known] | None = None,
+    planned: Callable[[Written], None] = lambda plan: None,
     connections: int = CONNECTIONS,
 ) -> Written:
-    """Write what `known` does not have yet. `goes_on` is called before each pack and raises to give up."""
+    """Write what `known` does not have yet. `goes_on` is called before each pack and raises to give up.
+
+    `elsewhere` is asked, when everything is hashed, for what somebody else writes; without it each pack is written as soon
+    as it is hashed. `planned` is told what will be written while that is still going on.
+    """
 
     def hashed(pack: layouts.Pack) -> list[tuple[layouts.Piece, str]]:
         goes_on()
         return [(piece, digest_of(data[piece.begin : piece.end])) for piece in pack.pieces]
 
+    def put(key: str, body: memoryview) -> None:
+        goes_on()
+        store.create(key, body)
+
     done: list[tuple[layouts.Piece, Slice]] = []
     loose: list[tuple[layouts.Piece, str]] = []
     new_bytes = 0
-
-    def whole(pack: layouts.Pack, pieces: list[tuple[layouts.Piece, str]]) -> list[tuple[layouts.Piece, Slice]]:
-        goes_on()
-        return _put(store, prefix, epoch, pieces, pack.header, data[pack.begin : pack.end])
-
     with ThreadPoolExecutor(max(1, min(connections, len(layout.packs))), thread_name_prefix="upload") as pool:
         uploads = []
-        for pack, pieces in zip(layout.packs, pool.map(hashed, layout.packs), strict=True):
+        digests: Iterable[list[tuple[layouts.Piece, str]]] = pool.map(hashed, layout.packs)
+        if elsewhere is not None:
+            digests = list(digests)
+            known = {**elsewhere(), **known}
+        for pack, pieces in zip(layout.packs, digests, strict=True):
             found = [(piece, known.get(_identity(piece, digest))) for piece, digest in pieces]
             done += [(piece, part) for piece, part in found if part is not None]
             fresh = [one for one, (_, part) in zip(pieces, found, strict=True) if part is None]
@@ -99,40 +108,41 @@ def write(
             if len(fresh) == len(pieces):
                 data_begin = len(pack.header) + pack.begin
                 data[pack.begin : data_begin] = pack.header
-                uploads.append(pool.submit(whole, pack, pieces))
+                key, slices = _named(prefix, epoch, pieces, len(pack.header))
+                done += slices
+                uploads.append(pool.submit(put, key, data[pack.begin : pack.end]))
             else:
                 loose += fresh
+        groups = [(group, layouts.header_of(piece for piece, _ in group)) for group in _gathered(loose)]
+        keys = []
+        for group, header in groups:
+            key, slices = _named(prefix, epoch, group, len(header))
+            done += slices
+            keys.append(key)
+        planned(Written(tuple(done), new_bytes))
         for upload in uploads:
-            done += upload.result()
-    for group in _gathered(loose):
-        goes_on()
-        header = layouts.header_of(piece for piece, _ in group)
+            upload.result()
+    for key, (group, header) in zip(keys, groups, strict=True):
         body = bytearray(header)
         for piece, _ in group:
             body += data[piece.begin : piece.end]
-        done += _put(store, prefix, epoch, group, header, memoryview(body))
+        put(key, memoryview(body))
     return Written(tuple(done), new_bytes)
 
 
-def _put(
-    store: ObjectStore,
-    prefix: str,
-    epoch: int,
-    pieces: list[tuple[layouts.Piece, str]],
-    header: bytes,
-    body: memoryview,
-) -> list[tuple[layouts.Piece, Slice]]:
+def _named(
+    prefix: str, epoch: int, pieces: list[tuple[layouts.Piece, str]], position: int
+) -> tuple[str, list[tuple[layouts.Piece, Slice]]]:
+    """Return the key of a new pack and its slices; the data begins at a position."""
     name = digest_of("".join(digest for _, digest in pieces).encode())
     key = f"{prefix}/packs/{name[:2]}/{name[:32]}-{epoch}-{uuid.uuid4().hex[:12]}.safetensors"
-    store.create(key, body)
-    position = len(header)
     slices: list[tuple[layouts.Piece, Slice]] = []
     for piece, digest in pieces:
         end = position + piece.end - piece.begin
         part = Slice(offset=piece.offset, shape=piece.shape, pack=key, range=(position, end), b3=digest)
         slices.append((piece, part))
         position = end
-    return slices
+    return key, slices
 
 
 def _gathered(pieces: list[tuple[layouts.Piece, str]]) -> Iterator[list[tuple[layouts.Piece, str]]]:

@@ -12,8 +12,8 @@ from typing import Any
 from trainlet.core.contexts import Emit
 from trainlet.core.errors import PlatformError, UserError
 from trainlet.core.protocols import ObjectStore
-from trainlet_functions.checkpoints import arrays, manifests, packs, states
-from trainlet_functions.checkpoints.log import Commit, State
+from trainlet_functions.checkpoints import arrays, boards, manifests, packs, retention, rounds, states
+from trainlet_functions.checkpoints.log import Commit, Log, State
 from trainlet_functions.checkpoints.manifests import Manifest
 
 Region = tuple[tuple[int, ...], tuple[int, ...]]  # offset, shape
@@ -37,14 +37,22 @@ def restore(
     strict: bool = True,
     verify: bool = True,
     at_step: int | None = None,
+    choice: int | None = None,
     emit: Emit = lambda kind, fields: None,
 ) -> Found | None:
     """Load the newest checkpoint that verifies (of `at_step`, when given) into the objects; None when there is none.
 
     A damaged one is reported and the one before it is used. Raises UserError when what is registered does not fit.
+    `choice` is what the first of several ranks has restored (`rounds.matches`): that one or none. When this rank's part of
+    it is damaged, the log says so from then on, for the next attempt, and this one ends with PlatformError.
     """
+    damaged = {key for tag, key in state.tags.items() if tag.startswith(retention.DAMAGED)}
     for commit in reversed(state.commits):
         if at_step is not None and commit.step != at_step:
+            continue
+        if (choice is None and commit.manifest in damaged) or (
+            choice is not None and not rounds.matches(commit, choice)
+        ):
             continue
         try:
             manifest = manifests.read(store, prefix, commit)
@@ -53,10 +61,30 @@ def restore(
         except (PlatformError, FileNotFoundError) as error:
             words = str(error) if isinstance(error, PlatformError) else f"{error} is missing"
             emit("warning", {"message": f"checkpoint of step {commit.step} cannot be used: {words}"})
+            if choice is not None:
+                _mark(store, prefix, commit)
+                raise PlatformError(
+                    f"Rank {rank} cannot read its part of the checkpoint of step {commit.step}: {words} The next attempt uses "
+                    "an older one."
+                ) from error
             continue
         loader.load()
         return Found(commit, manifest)
+    if choice not in (None, boards.NONE):
+        raise PlatformError(
+            f"Rank {rank} does not find the checkpoint that rank 0 has restored; it was removed meanwhile."
+        )
     return None
+
+
+def _mark(store: ObjectStore, prefix: str, commit: Commit) -> None:
+    """Have the log say that a checkpoint is damaged, so that no rank restores it."""
+
+    def change(before: State) -> State:
+        tags = {**before.tags, f"{retention.DAMAGED}{commit.step}": commit.manifest}
+        return before.model_copy(update={"tags": tags})
+
+    Log(store, prefix).amend("tag", change)
 
 
 class _Loader:

@@ -11,6 +11,7 @@ from trainlet_functions.checkpoints.log import Commit, State
 
 BEST = "best"
 PIN = "pin."
+DAMAGED = "damaged."
 
 
 def superfluous(
@@ -19,7 +20,7 @@ def superfluous(
     """Return the commits that nothing keeps. `rule` is the metric and direction that decide what is best."""
     commits = state.commits
     staying = {one.manifest for one in commits[-max(1, keep.last) :]} | protected
-    staying |= {key for tag, key in state.tags.items() if keep.pins or not tag.startswith(PIN)}
+    staying |= {key for tag, key in state.tags.items() if tag == BEST or (keep.pins and tag.startswith(PIN))}
     if rule is not None and keep.best > 0:
         name, direction = rule
         known = [one for one in commits if name in one.metrics]

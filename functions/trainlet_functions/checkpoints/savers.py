@@ -6,10 +6,10 @@ of its own beside a worker's child, or on the calling thread where there is no s
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from trainlet.core.clocks import Clock, SystemClock, rfc3339
 from trainlet.core.contexts import Emit
@@ -18,9 +18,12 @@ from trainlet.core.protocols import ObjectStore
 from trainlet.core.specs import CheckpointPolicy
 from trainlet_functions.checkpoints import layouts, manifests, packs, receipts, retention
 from trainlet_functions.checkpoints.log import Commit, Log, State
+from trainlet_functions.checkpoints.receipts import Ranks
 from trainlet_functions.checkpoints.stages import Snapshot
 
 MAX_ORPHANS = 5000
+PLAN_S = 10.0  # how long a rank waits to hear what the first one writes
+SMALL = 1 << 20  # what is written without asking
 _EPOCH = re.compile(r"-(\d+)-[0-9a-f]{12}\.(?:json|safetensors)")
 
 
@@ -28,17 +31,12 @@ class GivenUp(PlatformError):
     """Raised when a snapshot was overwritten, or a better one came, before it was committed."""
 
 
+class NotYet(PlatformError):
+    """Raised while rank 0 has not taken over the log."""
+
+
 class _Stale(Exception):
     """A pack that was to be referred to is not live any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ranks:
-    """Which of how many ranks this saver works for, and how long the first one waits for the others."""
-
-    rank: int = 0
-    world: int = 1
-    timeout_s: float = 120.0
 
 
 class Saver:
@@ -82,14 +80,22 @@ class Saver:
         return self._epoch
 
     def acquire(self) -> State:
-        """Take over the log, once; raises Fenced when a newer epoch is there. Only rank 0 writes the log."""
-        if self._epoch is None:
-            if self._ranks.rank == 0:
+        """Take over the log, once; raises Fenced when a newer epoch is there.
+
+        Only rank 0 writes the log. Another rank reads it anew, and raises NotYet as long as rank 0 has not taken over: an
+        older attempt might still commit something that rank 0 would see and this rank would not.
+        """
+        if self._ranks.rank == 0:
+            if self._epoch is None:
                 self._epoch = self._log.acquire(self._wanted)
-            else:
-                assert self._wanted is not None
-                self._epoch = self._wanted
-                receipts.check_epoch(self._log.refresh(), self._epoch, self._prefix)
+        else:
+            assert self._wanted is not None
+            receipts.check_epoch(self._log.refresh(), self._wanted, self._prefix)
+            if self._log.state.epoch < self._wanted:
+                raise NotYet(
+                    f"Rank 0 has not taken over the checkpoints, so rank {self._ranks.rank} cannot: register on rank 0 too."
+                )
+            self._epoch = self._wanted
         return self._log.state
 
     def resumed(self, key: str) -> None:
@@ -115,9 +121,9 @@ class Saver:
                 done = self._write(snapshot, data, reason, began, goes_on, self._known)
             except _Stale:
                 done = self._again(snapshot, data, reason, began, goes_on)
-        elif self._improves(done):
+        elif self._ranks.rank == 0 and self._improves(done):
             self._log.append("tag", self.epoch, lambda before: _tagged(before, done))
-        if done is not None:
+        if done is not None and self._ranks.rank == 0:
             self._clean()
         return done
 
@@ -133,26 +139,51 @@ class Saver:
         known: packs.Known,
     ) -> Commit | None:
         layout = layouts.of(snapshot.tensors)
-        live = self._live()
+        live = self._log.state.live_packs()
         usable = {what: part for what, part in known.items() if part.pack in live}
-        written = packs.write(self._store, self._prefix, self.epoch, layout, data, usable, goes_on=goes_on)
-        part = receipts.Receipt(
-            rank=self._ranks.rank,
-            trees=snapshot.trees,
-            tensors=_entries(written, snapshot.tensors),
-            bytes_new=written.bytes_new,
-            reused=tuple(sorted({one.pack for _, one in written.slices if one.pack in live})),
+
+        def part_of(written: packs.Written) -> receipts.Receipt:
+            return receipts.Receipt(
+                rank=self._ranks.rank,
+                trees=snapshot.trees,
+                tensors=_entries(written, snapshot.tensors),
+                bytes_new=written.bytes_new,
+                reused=tuple(sorted({one.pack for _, one in written.slices if one.pack in live})),
+            )
+
+        where = self._store, self._prefix, self.epoch
+        leads = self._ranks.world > 1 and self._ranks.rank == 0
+        replicas = sum(one.size_bytes for one in snapshot.tensors if one.whole is None) > SMALL
+
+        def tell(plan: packs.Written) -> None:
+            if leads:
+                receipts.deliver(*where, snapshot.step, part_of(plan), receipts.PLAN)
+
+        written = packs.write(
+            *where,
+            layout,
+            data,
+            usable,
+            goes_on=goes_on,
+            elsewhere=(lambda: receipts.planned(*where, snapshot.step, goes_on, PLAN_S))
+            if self._ranks.rank > 0 and replicas
+            else None,
+            planned=tell,
         )
+        part = part_of(written)
         self._measure(written.bytes_new, time.perf_counter() - began)
         goes_on()
         if self._ranks.rank != 0:
-            receipts.deliver(self._store, self._prefix, self.epoch, snapshot.step, part)
+            receipts.deliver(*where, snapshot.step, part)
             self._known = packs.known_of(part.tensors)
             return None
-        parts = [part]
-        if self._ranks.world > 1:
-            parts += receipts.collect(self._store, self._prefix, self.epoch, snapshot.step, self._ranks, goes_on)
-        return self._publish(snapshot, reason, parts, began)
+        if not leads:
+            return self._publish(snapshot, reason, [part], began)
+        parts = [part, *receipts.collect(*where, snapshot.step, self._ranks, goes_on)]
+        commit = self._publish(snapshot, reason, parts, began)
+        with contextlib.suppress(PlatformError, OSError):  # the next attempt removes what stays
+            receipts.forget(*where, snapshot.step, self._ranks.world)
+        return commit
 
     def _again(
         self, snapshot: Snapshot, data: memoryview, reason: str, began: float, goes_on: Callable[[], None]
@@ -165,7 +196,9 @@ class Saver:
     def _publish(self, snapshot: Snapshot, reason: str, parts: list[receipts.Receipt], began: float) -> Commit:
         newest = self._log.state.newest()
         metrics = snapshot.metrics
-        tensors = receipts.merged(parts)
+        tensors, ranks = receipts.merged(parts)
+        for name, entry in tensors.items():
+            packs.check(name, entry, self._prefix)
         manifest = manifests.Manifest(
             task=self._prefix.removeprefix("runs/"),
             step=snapshot.step,
@@ -176,7 +209,7 @@ class Saver:
             metrics=metrics,
             data=snapshot.data,
             trees=parts[0].trees,
-            ranks={str(part.rank): part.trees for part in parts[1:] if part.trees},
+            ranks=ranks,
             tensors=tensors,
             parent=newest.manifest if newest else None,
             bytes_new=sum(part.bytes_new for part in parts),
@@ -208,12 +241,6 @@ class Saver:
         took = round(time.perf_counter() - began, 4)
         self._emit("checkpoint", {**fields, "committed_at": commit.at, "metrics": metrics, "seconds": took})
         return commit
-
-    def _live(self) -> set[str]:
-        """Return the packs that may be referred to; other ranks than the first read the log for it."""
-        if self._ranks.rank != 0:
-            receipts.check_epoch(self._log.refresh(), self.epoch, self._prefix)
-        return self._log.state.live_packs()
 
     def _improves(self, commit: Commit, state: State | None = None) -> bool:
         rule = self._policy.on_improve

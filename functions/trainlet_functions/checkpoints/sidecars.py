@@ -23,13 +23,16 @@ from trainlet.core.errors import Fenced, PlatformError, TrainletError
 from trainlet.core.models import Value
 from trainlet.core.specs import CheckpointPolicy
 from trainlet_functions.checkpoints import links
-from trainlet_functions.checkpoints.savers import GivenUp, Ranks, Saver
+from trainlet_functions.checkpoints.boards import Board
+from trainlet_functions.checkpoints.receipts import Ranks
+from trainlet_functions.checkpoints.savers import GivenUp, NotYet, Saver
 from trainlet_functions.checkpoints.stages import Buffer
 
 NICE = 10
 PATIENCE_S = 0.25  # how long a stop waits for the trainer to come with a newer state
 TICK_S = 0.05
 AGAIN_S = 0.2
+ACQUIRE_EVERY_S = 0.2
 
 
 class SaverOrder(Value):
@@ -41,22 +44,39 @@ class SaverOrder(Value):
     epoch: int | None
     rank: int = 0
     world: int = 1
+    timeout_s: float = 120.0  # how long rank 0 waits for the parts of the others
+    join_s: float = 20.0  # from the first save on, how long a rank may take to register something
     policy: CheckpointPolicy | None = None
     environment: dict[str, str] | None = None
     outlive: bool = False  # nobody but the trainer gives orders: its end is the time to commit what is staged
 
 
 class Sidecar:
-    """Serves one trainer until told to end. `run` returns when nothing is left to commit."""
+    """Serves one trainer until told to end. `run` returns when nothing is left to commit.
 
-    def __init__(self, order: SaverOrder, buffers: list[Buffer], channel: socket.socket, control: int, report: int):
+    Of several ranks, the first one decides what is committed when trainers cannot say it: the newest step that all have
+    staged. The others deliver their part of it.
+    """
+
+    def __init__(
+        self,
+        order: SaverOrder,
+        buffers: list[Buffer],
+        channel: socket.socket,
+        control: int,
+        report: int,
+        board: Board | None = None,
+    ):
         self._order = order
         self._buffers = buffers
         self._channel = channel
         self._control = control
         self._report = report
         self._lock = threading.Lock()
+        self._board = board
         ranks = Ranks(order.rank, order.world)
+        if board is not None:
+            ranks = Ranks(order.rank, order.world, order.timeout_s, board.joined, self._join_s)
         store = open_store(order.store_url)
         self._saver = Saver(store, order.prefix, order.epoch, policy=order.policy, ranks=ranks, emit=self._tell)
         self._sources: dict[int, bytes] = {control: b"", channel.fileno(): b""}
@@ -72,7 +92,9 @@ class Sidecar:
         self._abort = False
         self._fenced = False
         self._not_before = 0.0
-        self._only_step: int | None = None
+        self._settled: set[int] = set()  # steps that this rank has committed, or delivered its part of
+        self._acquire_by: float | None = None
+        self._acquire_next = 0.0
 
     def run(self) -> None:
         """Serve orders; for the main thread."""
@@ -80,6 +102,8 @@ class Sidecar:
             ready, _, _ = select.select(list(self._sources), [], [], TICK_S if self._busy() else 1.0)
             for source in ready:
                 self._take(source)
+            if self._acquire_by is not None and time.monotonic() >= self._acquire_next:
+                self._acquire(self._acquire_by)
             if self._running is not None and not self._running[1].is_alive():
                 self._running[1].join()
                 self._running = None
@@ -90,7 +114,11 @@ class Sidecar:
         self._tell("saver_done", {"whole": not self._fenced and self._newest() is None})
 
     def _busy(self) -> bool:
-        return self._running is not None or self._ending or bool(self._asked) or self._hurry_at < float("inf")
+        waits = self._ending or self._acquire_by is not None or self._hurry_at < float("inf")
+        return self._running is not None or waits or bool(self._asked)
+
+    def _join_s(self) -> float:
+        return 0.0 if self._settled or self._ending or self._hurry_at < float("inf") else self._order.join_s
 
     # -- orders
 
@@ -114,7 +142,7 @@ class Sidecar:
     def _obey(self, message: dict[str, Any], *, from_owner: bool) -> None:
         match message["do"]:
             case "acquire":
-                self._acquire()
+                self._acquire(time.monotonic() + links.ANSWER_S)
             case "resumed":
                 with contextlib.suppress(PlatformError, FileNotFoundError):
                     self._saver.resumed(str(message["manifest"]))
@@ -129,7 +157,6 @@ class Sidecar:
                 self._reason = str(message["reason"])
                 self._hurry_at = min(self._hurry_at, time.monotonic() + PATIENCE_S)
                 self._deadline = min(self._deadline, time.monotonic() + float(message["within_s"]))
-                self._only_step = message.get("step")
                 self._reconsider()
             case "end" if from_owner:
                 self._ending = True
@@ -137,9 +164,15 @@ class Sidecar:
                 self._reason = str(message["reason"])
                 self._deadline = time.monotonic() + float(message["within_s"])
 
-    def _acquire(self) -> None:
+    def _acquire(self, until: float) -> None:
+        self._acquire_by = None
         try:
             state = self._saver.acquire()
+        except NotYet as error:
+            if time.monotonic() < until:
+                self._acquire_by, self._acquire_next = until, time.monotonic() + ACQUIRE_EVERY_S
+            else:
+                self._say({"is": "refused", "message": str(error)})
         except Fenced as error:
             self._say({"is": "fenced", "message": str(error)})
         except (TrainletError, OSError) as error:
@@ -176,10 +209,20 @@ class Sidecar:
     def _newest(self) -> tuple[int, int, int] | None:
         """Return (buffer, sequence, step) of the newest complete snapshot that is not committed, if there is one."""
         staged = [(*buffer.peek(), index) for index, buffer in enumerate(self._buffers)]
-        if self._only_step is not None:
-            staged = [one for one in staged if one[1] == self._only_step]
+        if self._board is not None:
+            wanted = self._board.common() if self._order.rank == 0 else self._board.wanted()
+            found = max((one for one in staged if one[0] and one[1] == wanted), default=None)
+            behind = self._order.rank == 0 and found is not None and found[1] < max(self._settled, default=0)
+            return None if found is None or behind or wanted in self._settled else (found[2], found[0], found[1])
         sequence, step, index = max(staged, default=(0, 0, 0))
         return (index, sequence, step) if sequence > self._done_sequence else None
+
+    def _waits_in_vain(self, step: int) -> bool:
+        """Say whether, with the end in sight, other ranks have only an older step, which is not committed yet."""
+        if self._board is None or self._order.rank != 0 or not (self._ending or time.monotonic() >= self._hurry_at):
+            return False
+        common = self._board.common()
+        return common is not None and common < step and common > max(self._settled, default=-1)
 
     def _worth_waiting(self) -> bool:
         """Say whether a snapshot that could not be committed yet will be tried again."""
@@ -187,6 +230,8 @@ class Sidecar:
 
     def _start(self, index: int, sequence: int, step: int, reason: str) -> None:
         self._abort = False
+        if self._board is not None and self._order.rank == 0:
+            self._board.want(step)
         arguments = (index, sequence, step, reason)
         thread = threading.Thread(target=self._commit, args=arguments, name="commit", daemon=True)
         self._running = sequence, thread
@@ -201,6 +246,8 @@ class Sidecar:
                 raise GivenUp("a newer state is saved instead")
             if buffer.peek()[0] != sequence:
                 raise GivenUp("overwritten by a newer state")
+            if self._waits_in_vain(step):
+                raise GivenUp("another rank does not come to this step; the newest that all have is saved instead")
 
         try:
             # In a hurry a trainer may be stopped while it holds the lock; the sequence number tells what is whole.
@@ -220,6 +267,7 @@ class Sidecar:
             failure = PlatformError(f"{type(error).__name__}: {error}")
         if failure is None or (not isinstance(failure, GivenUp) and self._deadline == float("inf")):
             self._done_sequence = max(self._done_sequence, sequence)
+            self._settled.add(step)
         elif failure is not None:
             self._not_before = time.monotonic() + AGAIN_S  # with the end in sight it is tried again
         self._settle(links.outcome_of(self._saver, sequence, step, failure))
@@ -247,7 +295,7 @@ class Sidecar:
 
 
 def serve(order: SaverOrder, buffers: list[int], channel: int, control: int, report: int) -> None:
-    """Be a sidecar in this process until it is over."""
+    """Be a sidecar in this process until it is over. Of several ranks, the last of the buffers is the board."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the owner decides what a SIGTERM means
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError):
@@ -257,7 +305,8 @@ def serve(order: SaverOrder, buffers: list[int], channel: int, control: int, rep
         os.environ.update(order.environment)
     end = socket.socket(fileno=channel)
     end.settimeout(5.0)
-    Sidecar(order, [Buffer(one) for one in buffers], end, control, report).run()
+    board = Board(buffers.pop(), order.world) if order.world > 1 else None
+    Sidecar(order, [Buffer(one) for one in buffers], end, control, report, board).run()
 
 
 def main(arguments: list[str]) -> int:

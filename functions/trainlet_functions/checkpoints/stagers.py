@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from trainlet_functions.checkpoints import arrays, layouts, states
@@ -16,8 +17,11 @@ STOP = "stop:"  # before the reason of a save that is the last one
 class Stager:
     """Copies registered objects into the older of the buffers that nobody uploads from."""
 
-    def __init__(self, buffers: list[Buffer]) -> None:
+    def __init__(
+        self, buffers: list[Buffer], note: Callable[[int, int | None], None] = lambda index, step: None
+    ) -> None:
         self._buffers = buffers
+        self._tell = note  # (buffer, the step that is whole in it), for the other ranks
         self._sequence = 0
         self._wanted: dict[int, tuple[int, str]] = {}  # buffer -> (sequence, why to commit it), until that has begun
         self._room = 0
@@ -76,10 +80,12 @@ class Stager:
                 if not mine:
                     continue
                 self._sequence += 1
+                self._tell(index, None)
                 memory = buffer.begin(layout)
                 arrays.copy_out(found, layout, memory)
                 finite = {name: one for name, one in metrics.items() if math.isfinite(one)}  # JSON has no NaN
                 buffer.finish(Snapshot(self._sequence, step, trees, tensors, finite, data), layout)
+                self._tell(index, step)
             why = reason.removeprefix(STOP) or waiting
             self._wanted[index] = (self._sequence, why)
             took = time.perf_counter() - began

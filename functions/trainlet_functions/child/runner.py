@@ -121,7 +121,9 @@ def _context(
     order: Order, store: ObjectStore, reporter: Reporter, stopping: StopPipe, staging: list[int]
 ) -> contexts.Context:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr, force=True)
-    prefix = f"runs/{order.task}" if order.rank == 0 else f"runs/{order.task}/ranks/{order.rank}"
+    world = order.spec.ranks
+    *buffers, line = staging or [-1]
+    board = checkpoints.Board(buffers.pop(), world) if buffers and world > 1 else None
     return contexts.Context(
         run_id=order.run_id,
         task=order.task,
@@ -131,13 +133,15 @@ def _context(
         artifacts_dir=Path(order.scratch_dir),
         checkpoint=checkpoints.Checkpointer(
             store,
-            prefix,
+            f"runs/{order.task}",
             order.epoch,
             policy=order.spec.checkpoint,
             emit=reporter.emit,
             should_stop=stopping,
-            link=checkpoints.Line(socket.socket(fileno=staging[-1])) if staging else None,
-            buffers=[checkpoints.Buffer(one) for one in staging[:-1]],
+            link=checkpoints.Line(socket.socket(fileno=line)) if staging else None,
+            buffers=[checkpoints.Buffer(one) for one in buffers],
+            rank=order.rank,
+            board=board,
             grace_s=order.spec.grace_s,
             on_first=lambda: reporter.emit("checkpointing", {}),
         ),
@@ -145,7 +149,7 @@ def _context(
         stop=stopping,
         gpus=order.devices,
         rank=order.rank,
-        world_size=order.spec.ranks,
+        world_size=world,
     )
 
 

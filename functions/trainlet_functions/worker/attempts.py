@@ -74,6 +74,8 @@ class Attempt:
         self._stop_by = min(self._stop_by, time.monotonic() + grace)
         if self._stop is None:
             self._stop = endings.Stop(code, reason)
+            if self._savers is not None:
+                self._savers.stop(code)
             for child in self._children:
                 child.ask_to_stop(code)
         if self._savers is not None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from trainlet.core.errors import PlatformError
 from trainlet.core.wire import ClaimReply
-from trainlet_functions.checkpoints import sidecars, stages
+from trainlet_functions.checkpoints import boards, sidecars, stages
 from trainlet_functions.worker.nurseries import Child, Nursery
 from trainlet_functions.worker.reports import Reports
 
@@ -33,7 +33,8 @@ class Savers:
         self._claim = claim
         self._environment = environment
         self._reports = reports
-        self._staging: dict[int, list[int]] = {}  # rank -> buffers and the saver's end of the line
+        self._staging: dict[int, list[int]] = {}  # rank -> buffers, board, and the saver's end of the line
+        self._board = boards.Board.new(claim.spec.ranks) if claim.spec.ranks > 1 else None
         self._savers: dict[int, Child] = {}
         self._threads: list[threading.Thread] = []
         self._hurry: dict[str, Any] | None = None
@@ -41,8 +42,13 @@ class Savers:
         self._lock = threading.Lock()
 
     def staging(self, rank: int) -> tuple[list[int], int]:
-        """Make the buffers of a rank and the line to its saver; returns (all descriptors for the child, its line)."""
+        """Make the buffers of a rank and the line to its saver; returns (all descriptors for the child, its line).
+
+        Of several ranks, the board is behind the buffers.
+        """
         buffers = [stages.anonymous_file() for _ in range(BUFFERS)]
+        if self._board is not None:
+            buffers.append(os.dup(self._board.descriptor))
         ours, theirs = socket.socketpair()
         self._staging[rank] = [*buffers, ours.detach()]
         line = theirs.detach()
@@ -56,8 +62,10 @@ class Savers:
             key = self._claim.task.key
             order = sidecars.SaverOrder(
                 store_url=self._claim.store_url,
-                prefix=f"runs/{key}" if rank == 0 else f"runs/{key}/ranks/{rank}",
+                prefix=f"runs/{key}",
                 epoch=self._claim.epoch,
+                rank=rank,
+                world=self._claim.spec.ranks,
                 policy=self._claim.spec.checkpoint,
                 environment=self._environment,
             )
@@ -74,6 +82,11 @@ class Savers:
             if self._hurry is not None:
                 _tell(saver, self._hurry)
 
+    def stop(self, code: str) -> None:
+        """Have all ranks stop at the same step, which is the first that none of them has finished."""
+        if self._board is not None:
+            self._board.request_stop(code)
+
     def hurry(self, reason: str, within_s: float) -> None:
         """Have the newest snapshots committed within this time, whatever the children do."""
         with self._lock:
@@ -89,19 +102,21 @@ class Savers:
     def end(self, reason: str, *, staged: bool, within_s: float | None) -> bool:
         """Wait until everything that was ordered is committed; with `staged`, also the newest that is only staged.
 
-        Returns whether nothing that was staged is left uncommitted.
+        Returns whether nothing that was staged is left uncommitted. Of several ranks, the first one says when the others
+        may end: until then they deliver their parts of what it commits.
         """
         with self._lock:
             self._ending = True
-            savers = list(self._savers.values())
+            savers = [self._savers[rank] for rank in sorted(self._savers)]
         limit_s = LIFETIME_S if within_s is None else max(SPARE_S, within_s)
+        for saver in savers[1:]:
+            _tell(saver, {"do": "hurry", "reason": reason, "within_s": limit_s})
         for saver in savers:
-            _tell(saver, {"do": "end", "reason": reason, "staged": staged, "within_s": limit_s})
-        for saver in savers:
+            _tell(saver, {"do": "end", "reason": reason, "staged": staged and saver is savers[0], "within_s": limit_s})
             saver.ended.wait(limit_s + SPARE_S)
         for thread in self._threads:
             thread.join(SPARE_S)
-        return bool(savers) and all(self._reports.saved(saver.rank) for saver in savers)
+        return bool(savers) and self._reports.saved(savers[0].rank)
 
     def close(self) -> None:
         """Free the staged memory."""
@@ -112,6 +127,9 @@ class Savers:
             for one in descriptors:
                 os.close(one)
         self._staging.clear()
+        if self._board is not None:
+            os.close(self._board.descriptor)
+            self._board = None
 
 
 def _tell(saver: Child, message: dict[str, Any]) -> None:

@@ -60,6 +60,29 @@ def stuck(how: str, path: str, *, ctx: tl.Context = tl.INJECTED) -> dict:
     return {"sum": state["sum"], "began": start.step if start else 0, "attempt": ctx.attempt}
 
 
+@tl.step(ranks=2, checkpoint=tl.Checkpoint(every="1h"), grace=8)
+def stuck_rank(how: str, path: str, *, ctx: tl.Context = tl.INJECTED) -> dict:
+    """Train five steps together, then let rank 1 of the first attempt not return from the sixth."""
+    import numpy as np
+
+    mine = np.zeros(3)
+    ctx.checkpoint.register(rows=tl.checkpoints.Shard(mine, (3 * ctx.rank,), (6,)), own={"rank": ctx.rank, "sum": 0})
+    start = ctx.checkpoint.restore()
+    first = start.step if start else 0
+    assert set(mine) == {float(first)}, f"rank {ctx.rank} has {mine} at {first}"
+    for step in range(first + 1, 11):
+        if step == 6 and ctx.attempt == 1 and ctx.rank == 1:
+            with open(path, "w") as file:
+                file.write("stuck")
+            os.kill(os.getpid(), signal.SIGSTOP if how == "stopped" else signal.SIGKILL)
+        if step == 7 and ctx.attempt == 1:
+            time.sleep(300)  # as in a collective with the other rank
+        mine[:] = step
+        time.sleep(0.3)
+        ctx.checkpoint.step(step)
+    return {"began": first, "attempt": ctx.attempt}
+
+
 @tl.step(grace=1)
 def deaf(seconds: float) -> str:
     """Ignore every wish to stop."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from trainlet.client.stores import DirectoryStore
 from trainlet.core.errors import PlatformError
-from trainlet_functions.checkpoints import Checkpointer, Shard, arrays, layouts, savers
+from trainlet_functions.checkpoints import Checkpointer, Shard, arrays, layouts, receipts, savers
 from trainlet_functions.checkpoints.stages import Snapshot
 
 PREFIX = "runs/r.train"
@@ -31,13 +32,17 @@ def save(store: Any, whole: np.ndarray, ranks: int, absent: int | None = None, t
     wrong: list[str] = []
 
     def one(rank: int, begin: int, end: int) -> None:
-        saver = savers.Saver(store, PREFIX, 1, ranks=savers.Ranks(rank, ranks, timeout_s))
+        saver = savers.Saver(store, PREFIX, 1, ranks=receipts.Ranks(rank, ranks, timeout_s))
         found = {"w": Shard(whole[begin:end], (begin, 0), whole.shape)}
         tensors = tuple(arrays.describe(name, value) for name, value in found.items())
         layout = layouts.of(tensors)
         memory = memoryview(bytearray(layout.size_bytes))
         arrays.copy_out(found, layout, memory)
         tree = {"w": {"$ck": "tensor", "name": "w", "as": "numpy"}}
+        while True:
+            with contextlib.suppress(savers.NotYet):
+                saver.acquire()
+                break
         try:
             saver.commit(Snapshot(1, 5, tree, tensors, {}, {}), memory, "periodic")
         except PlatformError as error:
