@@ -20,17 +20,22 @@ from trainlet.core.errors import UserError
 from trainlet.core.models import sha256_hex
 
 if TYPE_CHECKING:
+    from trainlet.importers import Importer
     from trainlet.pipelines import Pipeline
     from trainlet_pipelines.kubeflow.facts import StepFacts
     from trainlet_pipelines.kubeflow.runs import KubeflowRun
 
 
-def from_kfp(component: Any) -> NativeStep:
+def from_kfp(component: Any) -> NativeStep | Importer:
     """Make a native KFP component callable inside of `@tl.pipeline`: `scan = tl.from_kfp(scan_component)`.
 
-    Its results are futures: `scan(x)` with one output, `scan(x)["name"]` with several. Raises UserError for what is not
-    a component of kfp.
+    Its results are futures: `scan(x)` with one output, `scan(x)["name"]` with several. A `@dsl.pipeline` and
+    `dsl.importer` are taken, too. Raises UserError for what is not a component of kfp.
     """
+    if getattr(component, "__module__", "") == "kfp.dsl.importer_node":
+        from trainlet import importers
+
+        return importers.Importer()
     if not hasattr(component, "component_spec"):
         raise UserError(
             f"{locations.caller()}: tl.from_kfp needs a KFP component (@dsl.component, @dsl.container_component, "

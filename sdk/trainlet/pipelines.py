@@ -76,7 +76,7 @@ class Pipeline(Generic[P, R]):
                 value = Future(trace, expression, name, annotations.get(name, Any), trace.stack[-1])
             arguments[name] = value
         called: Callable[..., R] = self._function
-        with trace.nested(self, self.label):
+        with trace.nested(self, self.label, (inspect.getdoc(called) or "").partition("\n\n")[0]):
             return called(**arguments)
 
     def trace(self, params: dict[str, Any], *, resolve: bool = True) -> tracing.TracedPipeline:
@@ -117,6 +117,7 @@ class Pipeline(Generic[P, R]):
             required=(*required, *trace.values),
             nodes=tuple(trace.nodes.values()),
             scopes=tuple(trace.scopes.values()),
+            groups=tuple(trace.groups.values()),
             outputs=outputs,
         )
         return graph, values

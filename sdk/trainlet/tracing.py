@@ -69,6 +69,8 @@ class Trace:
         self.values: dict[str, Any] = {}
         self.steps: dict[str, Step[Any, Any]] = {}
         self.pipelines: list[Any] = []
+        self.groups: dict[str, graphs.Group] = {}
+        self._open_groups: list[str] = []
         self._digests: dict[str, str] = {}
         self._counts: dict[str, int] = {"root": 1}
 
@@ -95,17 +97,34 @@ class Trace:
                 return candidate
 
     @contextlib.contextmanager
-    def nested(self, pipeline: Any, label: str) -> Iterator[None]:
+    def nested(self, pipeline: Any, label: str, description: str = "") -> Iterator[None]:
         """Inline a pipeline: what it records gets its name as a prefix. A pipeline inside itself is an error."""
         if any(one is pipeline for one in self.pipelines):
             raise UserError(f"{locations.caller()}: the pipeline {label!r} calls itself; that never ends.")
         self.pipelines.append(pipeline)
         self.prefixes.append(self.unique(label))
+        group, scope = self.prefixes[-1], self.stack[-1]
+        self.groups[group] = graphs.Group(
+            id=group, pipeline=label, description=description, scope=scope, parent=self._group_of(scope)
+        )
+        self._open_groups.append(group)
         try:
             yield
         finally:
+            self._open_groups.pop()
             self.prefixes.pop()
             self.pipelines.pop()
+
+    def _group_of(self, scope: str) -> str | None:
+        """Return the group that gets what is recorded in a scope now: the open one, if it is in that scope itself."""
+        group = self._open_groups[-1] if self._open_groups else None
+        return group if group is not None and self.groups[group].scope == scope else None
+
+    def _into_group(self, part: str, scope: str) -> None:
+        group = self._group_of(scope)
+        if group is not None:
+            known = self.groups[group]
+            self.groups[group] = known.model_copy(update={"parts": (*known.parts, part)})
 
     # -- recording -----------------------------------------------------------------------------------------------
 
@@ -129,12 +148,15 @@ class Trace:
             inputs=inputs,
         )
         self.nodes[node.id] = node
+        self._into_group(node.id, node.scope)
         return Future(self, graphs.Output(node=node.id), node.id, step.returns, self.stack[-1])
 
     @contextlib.contextmanager
     def scope(self, scope: graphs.Scope) -> Iterator[str]:
         """Open a scope; what is recorded inside belongs to it."""
         self.scopes[scope.id] = scope
+        if scope.kind != "exit":  # it belongs to the whole pipeline
+            self._into_group(scope.id, scope.parent)
         self.stack.append(scope.id)
         try:
             yield scope.id

@@ -102,7 +102,12 @@ class Launcher:
             selector = one["valueFromParameter"]
             giver = done[selector["producerSubtask"]]
             found[name] = None if giver is None else giver["parameters"].get(selector["outputParameterKey"])
-        return {"parameters": found, "artifacts": {}}
+        files: dict[str, Any] = {}
+        for name, one in component["dag"].get("outputs", {}).get("artifacts", {}).items():
+            (selector,) = one["artifactSelectors"]
+            giver = done[selector["producerSubtask"]]
+            files[name] = None if giver is None else giver["artifacts"].get(selector["outputArtifactKey"])
+        return {"parameters": found, "artifacts": files}
 
     def _task(
         self,
@@ -125,7 +130,18 @@ class Launcher:
     def _component(self, where: str, task: Any, component: Any, values: Any, artifacts: Any) -> dict[str, Any]:
         if "dag" in component:
             return self._dag(f"{where}/", component, self._with_defaults(component, values), artifacts)
+        importer = self.spec["deploymentSpec"]["executors"][component["executorLabel"]].get("importer")
+        if importer is not None:
+            return self._import(where, importer, values)
         return self._container(where, task, component, self._with_defaults(component, values), artifacts)
+
+    def _import(self, where: str, importer: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+        """Register an artifact that exists: no pod, and nothing is copied."""
+        uri = importer["artifactUri"]
+        address = values[uri["runtimeParameter"]] if "runtimeParameter" in uri else uri["constant"]
+        made = {"name": where, "type": importer["typeSchema"], "uri": address, "metadata": importer.get("metadata", {})}
+        self.artifacts[where] = {"artifact": made}
+        return {"parameters": {}, "artifacts": {"artifact": made}}
 
     def _iterate(self, where: str, task: Any, component: Any, values: Any, artifacts: Any) -> dict[str, Any]:
         iterator = task["parameterIterator"]

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
 from trainlet.core import graphs
 from trainlet.core.errors import UserError
-from trainlet_pipelines.kubeflow import comparisons, components, natives, wiring
+from trainlet_pipelines.kubeflow import boxes, comparisons, components, natives, wiring
 from trainlet_pipelines.kubeflow.facts import StepFacts
-from trainlet_pipelines.pods import orders, shapes
-
-Part = graphs.Node | graphs.Scope
+from trainlet_pipelines.kubeflow.layouts import Layout, Part, after
+from trainlet_pipelines.pods import shapes
 
 
 class Builder:
@@ -32,25 +31,38 @@ class Builder:
         parameters: Mapping[str, shapes.Shape],
         workshop: components.Workshop,
     ) -> None:
-        self.graph = graph = natives.rewritten(graph, facts)
+        graph = natives.rewritten(graph, facts)
         self.facts, self.parameters, self.workshop = facts, parameters, workshop
-        self.dsl = workshop.dsl
-        self.wiring = wiring.Wiring(graph, facts)
+        self._begin(graph, Layout(graph), {})
+
+    def _begin(self, graph: graphs.Graph, layout: Layout, made: dict[str, boxes.Box]) -> None:
+        self.graph, self.layout, self._boxes = graph, layout, made
+        self.dsl = self.workshop.dsl
+        self.wiring = wiring.Wiring(graph, self.facts, self.parameters)
         self.tasks: dict[str, Any] = {}
         self._nodes = {node.id: node for node in graph.nodes}
 
+    def _inner(self) -> Builder:
+        """Return a builder for a box of the same graph: it has its own channels and tasks."""
+        one = object.__new__(Builder)
+        one.facts, one.parameters, one.workshop = self.facts, self.parameters, self.workshop
+        one._begin(self.graph, self.layout, self._boxes)
+        return one
+
     def pipeline_function(self) -> Callable[..., None]:
         """Return a function whose signature holds the pipeline's parameters, for `dsl.pipeline`."""
+        exits = [scope for scope in self.graph.scopes if scope.kind == "exit"]
+        for group in [*self.layout.innermost(), *(self._exit_group(one) for one in exits if not self._alone(one))]:
+            self._boxes[group.id] = self._box(group)
         parameters = [self._parameter(name) for name in (*self.graph.required, *self.graph.parameters)]
 
         def body(*channels: Any) -> None:
             for name, channel in zip((one.name for one in parameters), channels, strict=True):
                 self.wiring.add(f"parameter:{name}", channel, self.parameters[name])
             with ExitStack() as stack:
-                for scope in self.graph.scopes:
-                    if scope.kind == "exit":
-                        stack.enter_context(self.dsl.ExitHandler(self._exit_task(scope), name=scope.id))
-                self._parts("root")
+                for scope in exits:
+                    stack.enter_context(self.dsl.ExitHandler(self._exit_task(scope), name=scope.id))
+                self.lay("root")
 
         body.__name__ = components.identifier(self.graph.name)
         body.__doc__ = self.graph.description
@@ -69,17 +81,17 @@ class Builder:
 
     # -- order
 
-    def _parts(self, scope_id: str) -> None:
-        pending: list[Part] = [node for node in self.graph.nodes if node.scope == scope_id]
-        pending += [one for one in self.graph.scopes if one.parent == scope_id and one.kind != "exit"]
+    def lay(self, scope: str, box: str | None = None) -> None:
+        """Make the tasks of a scope, or of a box in it, in their order."""
+        pending = self.layout.members(scope, box)
+        here = {one.id for part in pending for one in (part, *self.layout.inside(part))}
         while pending:
-            ready = next((part for part in pending if self._ready(part)), None)
-            if ready is None:
-                names = ", ".join(part.id for part in pending)
-                raise UserError(f"Pipeline {self.graph.name!r} has a cycle through {names}.")
+            ready = next(part for part in pending if not (self.layout.wanted(part) & here) - set(self.tasks))
             pending.remove(ready)
             if isinstance(ready, graphs.Node):
                 self._node(ready)
+            elif isinstance(ready, graphs.Group):
+                self._group(ready)
             elif ready.kind == "when":
                 opposite = self._opposite(ready, pending)
                 if opposite is not None:
@@ -88,25 +100,43 @@ class Builder:
             else:
                 self._each(ready)
 
-    def _ready(self, part: Part) -> bool:
-        inner = [part, *self._inside(part.id)] if isinstance(part, graphs.Scope) else [part]
-        own = {one.id for one in inner}
-        wanted = {node for one in inner for node in one.after}
-        wanted |= {
-            leaf.node.partition(".")[0]
-            for one in inner
-            for expression in wiring.expressions(one)
-            for leaf in _deep_leaves(expression)
-            if isinstance(leaf, graphs.Output)
-        }
-        return all(one in own or one in self.tasks for one in wanted)
+    # -- boxes
 
-    def _inside(self, scope_id: str) -> Iterator[Part]:
-        yield from (node for node in self.graph.nodes if node.scope == scope_id)
-        for scope in self.graph.scopes:
-            if scope.parent == scope_id:
-                yield scope
-                yield from self._inside(scope.id)
+    def _box(self, group: graphs.Group) -> boxes.Box:
+        """Make the pipeline of a group, with what it reads from outside and what is read of it there."""
+        inside = [one for one in self.layout.inside(group) if not isinstance(one, graphs.Group)]
+        own = {one.id for one in inside}
+        reads = {key: read for one in inside for key, read in self.wiring.reads(one) if not _made_in(key, read, own)}
+        gives: dict[str, wiring.Read] = {}
+        everything: list[graphs.Node | graphs.Scope] = [*self.graph.nodes, *self.graph.scopes]
+        for one in everything:
+            if one.id not in own:
+                found = self.wiring.reads(one)
+                gives.update({key: read for key, read in found if _made_in(key, read, self._visible(group))})
+        return boxes.make(self._inner(), group, reads, gives)
+
+    def _visible(self, group: graphs.Group) -> set[str]:
+        """Return the parts of a group whose results can be read outside of it: those in no scope of its own."""
+        parts = [one for one in self.layout.inside(group) if not isinstance(one, graphs.Group)]
+        return {one.id for one in parts if (one.scope if isinstance(one, graphs.Node) else one.parent) == group.scope}
+
+    def _group(self, group: graphs.Group) -> Any:
+        task = boxes.call(self, group, self._boxes[group.id])
+        inside = list(self.layout.inside(group))
+        for before in {one for part in (group, *inside) for one in after(part)} & set(self.tasks):
+            task.after(self.tasks[before])
+        self.tasks.update({one.id: task for one in inside if isinstance(one, graphs.Node)})
+        return task
+
+    def _alone(self, scope: graphs.Scope) -> bool:
+        """Say whether a block at the end is one step, which KFP can run as it is."""
+        parts = self.layout.members(scope.id)
+        if not parts:
+            raise UserError(f"Pipeline {self.graph.name!r}: tl.on_exit holds nothing. Call a step there, or remove it.")
+        return len(parts) == 1 and isinstance(parts[0], graphs.Node)
+
+    def _exit_group(self, scope: graphs.Scope) -> graphs.Group:
+        return graphs.Group(id=scope.id, pipeline=scope.id, description="Runs at the end.", scope=scope.id)
 
     # -- nodes
 
@@ -117,29 +147,32 @@ class Builder:
         else:
             order, ports = self.wiring.step(node)
             task = self.workshop.task(node.id, order, ports, facts, node.id)
-        for before in node.after:
-            task.after(self.tasks[before])
+        self._order(task, node.after)
         self.tasks[node.id] = task
         self.wiring.add_task(node, task)
         return task
 
-    def evaluate(self, name: str, kind: Any, expression: graphs.Expression, output: str, after: tuple[str, ...]) -> Any:
+    def evaluate(
+        self, name: str, kind: Any, expression: graphs.Expression, output: str, before: tuple[str, ...]
+    ) -> Any:
         """Add a small task that evaluates an expression, and return its output's channel."""
         order, ports = self.wiring.evaluation(kind, expression, output)
         task = self.workshop.task(name, order, ports, None, name)
-        for before in after:
-            task.after(self.tasks[before])
+        self._order(task, before)
         return task.outputs["output"]
 
+    def _order(self, task: Any, before: tuple[str, ...]) -> None:
+        """Let a task wait for others; those outside of a box are waited for by the box."""
+        for one in before:
+            if one in self.tasks:
+                task.after(self.tasks[one])
+
     def _exit_task(self, scope: graphs.Scope) -> Any:
-        nodes = [node for node in self.graph.nodes if node.scope == scope.id]
-        inner = [one for one in self.graph.scopes if one.parent == scope.id]
-        if len(nodes) != 1 or inner:
-            names = ", ".join([*(node.id for node in nodes), *(one.id for one in inner)]) or "nothing"
-            raise UserError(
-                f"KFP runs one task at exit; tl.on_exit holds {names}. Call one step there, with all of it."
-            )
-        return self._node(nodes[0])
+        if self._alone(scope):
+            (node,) = self.layout.members(scope.id)
+            assert isinstance(node, graphs.Node)
+            return self._node(node)
+        return self._group(self._exit_group(scope))
 
     # -- scopes
 
@@ -150,10 +183,10 @@ class Builder:
             decided = self.evaluate(f"{scope.id}-decides", "condition", scope.condition, "encoded", scope.after)
             condition = decided == "true"
         with self.dsl.If(condition, name=scope.id):
-            self._parts(scope.id)
+            self.lay(scope.id)
         if opposite is not None:
             with self.dsl.Else(name=opposite.id):
-                self._parts(opposite.id)
+                self.lay(opposite.id)
 
     def _opposite(self, scope: graphs.Scope, pending: list[Part]) -> graphs.Scope | None:
         """Return the block beside this one that runs exactly when this one does not."""
@@ -161,8 +194,10 @@ class Builder:
             return None
         negated = graphs.Condition(operator="not", operands=(scope.condition,))
         for part in pending:
-            if isinstance(part, graphs.Scope) and part.condition == negated and not part.after and self._ready(part):
-                return part
+            if isinstance(part, graphs.Scope) and part.condition == negated and not part.after:
+                here = {one.id for other in (*pending, scope) for one in (other, *self.layout.inside(other))}
+                if not (self.layout.wanted(part) & here) - set(self.tasks):
+                    return part
         return None
 
     def _each(self, scope: graphs.Scope) -> None:
@@ -170,7 +205,7 @@ class Builder:
         items, shape = self._items(scope)
         with self.dsl.ParallelFor(items, name=scope.id, parallelism=scope.max_parallel) as item:
             self.wiring.add(f"item:{scope.id}", item, shape)
-            self._parts(scope.id)
+            self.lay(scope.id)
             inside = self.wiring.collected_of(scope.id)
             values = {
                 key: self._collectable(scope, value, number) for number, (key, value) in enumerate(inside.items())
@@ -180,14 +215,13 @@ class Builder:
 
     def _items(self, scope: graphs.Scope) -> tuple[Any, shapes.Shape]:
         assert scope.items is not None
+        shape = self.wiring.item_shape(scope)
         match scope.items:
             case graphs.Constant(value=list(values)):
-                return [json.dumps(value) for value in values], "encoded"
-            case graphs.Parameter(name=name) if not scope.after and self.parameters[name][0] == "list":
-                inner = self.parameters[name][1]
-                if shapes.is_scalar(inner):
-                    return self.wiring.channels[f"parameter:{name}"].value, inner
-        return self.evaluate(f"{scope.id}-items", "items", scope.items, "list", scope.after), "encoded"
+                return [json.dumps(value) for value in values], shape
+            case graphs.Parameter(name=name) if shape != "encoded":
+                return self.wiring.channels[f"parameter:{name}"].value, shape
+        return self.evaluate(f"{scope.id}-items", "items", scope.items, "list", scope.after), shape
 
     def _collectable(self, scope: graphs.Scope, value: graphs.Expression, number: int) -> Any:
         """Return the channel that holds, inside the loop, what one instance contributes to the list of all."""
@@ -199,9 +233,14 @@ class Builder:
         return self.evaluate(name, "value", value, "encoded", ())
 
 
-def _deep_leaves(expression: graphs.Expression) -> Iterator[orders.Leaf]:
-    """Yield the leaves, and those of what a collected list is made of."""
-    for leaf in orders.leaves(expression):
-        yield leaf
-        if isinstance(leaf, graphs.Collected):
-            yield from _deep_leaves(leaf.value)
+def _made_in(key: str, read: wiring.Read, parts: set[str]) -> bool:
+    """Say whether a channel comes from one of these parts."""
+    match read:
+        case graphs.Output(node=giver):
+            return giver.partition(".")[0] in parts
+        case graphs.Collected(scope=scope) | graphs.Item(scope=scope):
+            return scope in parts
+        case str():
+            return key.split(":")[1] in parts
+        case _:
+            return False

@@ -68,12 +68,12 @@ class Workshop:
             )
         gpu = facts is not None and facts.gpu
         image = self._image(facts)
-        key = (text, image, tuple((port, str(one.shape), one.description) for port, one in ports.items()))
+        key = (text, image, tuple((port, str(self._input(one)), one.description) for port, one in ports.items()))
         if key not in self._made:
-            parameters = [_parameter(port, self._input(one), one.default) for port, one in ports.items()]
+            parameters = [parameter(port, self._input(one), one.default) for port, one in ports.items()]
             if gpu:
-                parameters.append(_parameter(TASK_CONFIG, self.dsl.TaskConfig))
-            parameters += [_parameter(port, self._output(one.kind)) for port, one in order.outputs.items()]
+                parameters.append(parameter(TASK_CONFIG, self.dsl.TaskConfig))
+            parameters += [parameter(port, self._output(one.kind)) for port, one in order.outputs.items()]
             module = EXECUTE if facts is not None and not gpu else DISPATCH
             made = self._container(name, image, module, text, _documented(parameters, facts, ports))
             if gpu:
@@ -142,8 +142,8 @@ class Workshop:
         return [*wanted, through(field=fields.ENV, apply_to_task=True)]
 
     def _input(self, port: Port) -> Any:
-        if port.shape == STATUS:
-            return self.dsl.PipelineTaskFinalStatus
+        if port.shape == STATUS:  # inside a box, where it was given to the box, it is a dictionary
+            return self.dsl.PipelineTaskFinalStatus if port.value is None else dict
         if shapes.is_artifact(port.shape):
             return self.dsl.Input[getattr(self.dsl, port.shape[1])]
         return kfp_type(port.shape)
@@ -197,7 +197,8 @@ def identifier(name: str) -> str:
     return name.replace("-", "_").replace(".", "_")
 
 
-def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+def parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    """Return a parameter that kfp reads: one that may be left out has a default."""
     if default is inspect.Parameter.empty and typing.get_origin(annotation) is typing.Union:
         default = None  # the shape says that it may be left out
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)

@@ -52,6 +52,12 @@ def export_kind(shape: shapes.Shape) -> str:
     return str(shape if isinstance(shape, str) else shape[0])
 
 
+def given_shape(kind: str) -> shapes.Shape:
+    """Return the shape of what a step hands out as this kind."""
+    form, _, artifact = kind.partition(":")
+    return ["artifact", artifact] if artifact else [form, "any"] if form in ("list", "dict") else form
+
+
 def rewritten(graph: graphs.Graph, facts: Mapping[str, StepFacts]) -> graphs.Graph:
     """Return the graph with each result of a native component replaced by the output that is meant."""
     native = {node.id: facts[node.function] for node in graph.nodes if facts[node.function].native is not None}
@@ -119,15 +125,14 @@ def _argument(
 ) -> Any:
     wiring = builder.wiring
     kind = export_kind(shape)
+    handed = wiring.handed(node, name, expression)
     match expression:
         case graphs.Constant(value=value):
             return value
-        case graphs.Output(node=giver, path=path) if giver in wiring.exports and "." not in giver:
-            from trainlet_pipelines.kubeflow.wiring import export_name
-
+        case graphs.Output(node=giver, path=path) if handed is not None:
             if not path:
                 wiring.check(f"{node.id}({name}=...)", expression, wiring.given(giver), shape)
-            return builder.tasks[giver].outputs[export_name(kind, path)]
+            return wiring.channels[handed[0]].value
         case graphs.Parameter() | graphs.Output() | graphs.Item():
             channel, whole = wiring.channel(expression)
             wiring.check(f"{node.id}({name}=...)", expression, channel.shape if whole else "text", shape)

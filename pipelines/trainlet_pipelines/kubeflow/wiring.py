@@ -6,6 +6,7 @@ an expression inside the order, whose leaves are the ports.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,20 +18,31 @@ from trainlet_pipelines.kubeflow.components import RESERVED, STATUS, Port
 from trainlet_pipelines.kubeflow.facts import StepFacts
 from trainlet_pipelines.pods import orders, shapes
 
+Read = orders.Leaf | str
+"""What somebody reads: a leaf of an expression, or the kind of what a step hands to a native component."""
+
 
 @dataclass(frozen=True, slots=True)
 class Channel:
     """A kfp channel and the shape of what comes through it."""
 
-    value: Any
+    original: Any
     shape: shapes.Shape
+    collected: bool = False
+
+    @property
+    def value(self) -> Any:
+        """Return the channel for one reader: kfp changes a `dsl.Collected` while it compiles what reads it."""
+        return copy.copy(self.original) if self.collected else self.original
 
 
 class Wiring:
     """The channels of one compilation, and what each node hands out."""
 
-    def __init__(self, graph: graphs.Graph, facts: Mapping[str, StepFacts]) -> None:
-        self.graph, self.facts = graph, facts
+    def __init__(
+        self, graph: graphs.Graph, facts: Mapping[str, StepFacts], parameters: Mapping[str, shapes.Shape]
+    ) -> None:
+        self.graph, self.facts, self.parameters = graph, facts, parameters
         self.channels: dict[str, Channel] = {}
         self.exports = _exports(graph, facts)
         self.parts: dict[tuple[str, str], Any] = {}
@@ -38,21 +50,70 @@ class Wiring:
 
     def add(self, key: str, value: Any, shape: shapes.Shape) -> None:
         """Make a channel known by the key of the leaves that read it."""
-        self.channels[key] = Channel(value, shape)
+        self.channels[key] = Channel(value, shape, collected=key.startswith("collected:"))
 
     def add_task(self, node: graphs.Node, task: Any) -> None:
         """Make the outputs of a task known."""
         native = self.facts[node.function].native
         if native is None:
             self.add(f"output:{node.id}", task.outputs["output"], "encoded")
+            for name, export in self.exports.get(node.id, {}).items():
+                self.add(f"export:{node.id}:{name}", task.outputs[name], natives.given_shape(export.kind))
             return
         for name, shape in natives.outputs(native).items():
             self.add(f"output:{node.id}.{name}", task.outputs[name], shape)
 
     def channel(self, leaf: orders.Leaf) -> tuple[Channel, bool]:
         """Return the channel of a leaf, and whether it is all that the leaf means (no path is left to follow)."""
-        channel = Channel(None, STATUS) if isinstance(leaf, graphs.RunStatus) else self.channels[orders.leaf_key(leaf)]
+        key = orders.leaf_key(leaf)
+        channel = Channel(None, STATUS) if key == STATUS and key not in self.channels else self.channels[key]
         return channel, not getattr(leaf, "path", ())
+
+    def reads(self, part: graphs.Node | graphs.Scope) -> Iterator[tuple[str, Read]]:
+        """Yield what a part itself reads, by the key of its channel."""
+        native = isinstance(part, graphs.Node) and self.facts[part.function].native is not None
+        for name, expression in part.inputs.items() if isinstance(part, graphs.Node) else enumerate(expressions(part)):
+            handed = self.handed(part, str(name), expression) if native and isinstance(part, graphs.Node) else None
+            if handed is not None:
+                yield handed
+                continue
+            for leaf in deep_leaves(expression):
+                yield orders.leaf_key(leaf), leaf
+
+    def handed(self, node: graphs.Node, name: str, expression: graphs.Expression) -> tuple[str, str] | None:
+        """Return the channel and the kind of what a step hands to an input of a native component."""
+        if not isinstance(expression, graphs.Output) or expression.node not in self.exports:
+            return None
+        kind = natives.export_kind(natives.inputs(self.facts[node.function].native)[name])
+        return f"export:{expression.node}:{export_name(kind, expression.path)}", kind
+
+    def static_shape(self, key: str, read: Read) -> shapes.Shape:
+        """Return the shape of what a channel will bring, before there is one."""
+        match read:
+            case str():
+                return natives.given_shape(read)
+            case graphs.Parameter(name=name):
+                return self.parameters[name]
+            case graphs.Item(scope=scope):
+                return self.item_shape(next(one for one in self.graph.scopes if one.id == scope))
+            case graphs.Collected():
+                return ["list", "encoded"]
+            case graphs.RunStatus():
+                return STATUS
+            case graphs.Output(node=giver):
+                return self.given(giver) if "." in giver else "encoded"
+
+    def item_shape(self, scope: graphs.Scope) -> shapes.Shape:
+        """Return the shape of the items of a loop: KFP's own for a list of scalars that is a parameter."""
+        if (
+            isinstance(scope.items, graphs.Parameter)
+            and not scope.after
+            and self.parameters[scope.items.name][0] == "list"
+        ):
+            inner = self.parameters[scope.items.name][1]
+            if shapes.is_scalar(inner):
+                return inner
+        return "encoded"
 
     def step(self, node: graphs.Node) -> tuple[orders.Order, dict[str, Port]]:
         """Return the order of a node and the ports it needs."""
@@ -194,6 +255,21 @@ def export_name(kind: str, path: tuple[str | int, ...]) -> str:
     """Name the output that hands a part of a result to native components."""
     stem = "artifact" if ":" in kind else f"value_{kind}"
     return "_".join([stem, *(str(one) for one in path)]).replace("-", "_").lower()
+
+
+def leaves_of(part: graphs.Node | graphs.Scope | graphs.Group) -> Iterator[orders.Leaf]:
+    """Yield what a part itself reads, and what a collected list is made of."""
+    if not isinstance(part, graphs.Group):
+        for expression in expressions(part):
+            yield from deep_leaves(expression)
+
+
+def deep_leaves(expression: graphs.Expression) -> Iterator[orders.Leaf]:
+    """Yield the leaves, and those of what a collected list is made of."""
+    for leaf in orders.leaves(expression):
+        yield leaf
+        if isinstance(leaf, graphs.Collected):
+            yield from deep_leaves(leaf.value)
 
 
 def expressions(part: graphs.Node | graphs.Scope) -> list[graphs.Expression]:

@@ -116,6 +116,21 @@ class Scope(Value):
     after: tuple[str, ...] = ()
 
 
+class Group(Value):
+    """What a pipeline inside another recorded: shown as one box, run as if it were not there.
+
+    `parts` are the nodes and scopes directly in it; all of them are in the scope `scope`. `parent` is the group around
+    it in that same scope.
+    """
+
+    id: str
+    pipeline: str
+    description: str = ""
+    scope: str = "root"
+    parent: str | None = None
+    parts: tuple[str, ...] = ()
+
+
 class Graph(Value):
     """A whole pipeline. `parameters` maps names to encoded defaults (absent: required)."""
 
@@ -125,6 +140,7 @@ class Graph(Value):
     required: tuple[str, ...] = ()
     nodes: tuple[Node, ...] = ()
     scopes: tuple[Scope, ...] = ()
+    groups: tuple[Group, ...] = ()
     outputs: dict[str, Expression] = {}
 
     def node(self, node_id: str) -> Node:

@@ -23,6 +23,20 @@ def halve(value: float) -> float:
     return value / 2
 
 
+@dsl.pipeline(name="twice")
+def twice(value: float) -> float:
+    return halve(value=halve(value=value).output).output
+
+
+@dsl.component(base_image="python:3.11", install_kfp_package=False)
+def measure(data: dsl.Input[dsl.Dataset], copy: dsl.Output[dsl.Dataset]):
+    from pathlib import Path
+
+    rows = len(Path(data.path, "x.txt").read_text())
+    Path(copy.path).write_text(f"written by kfp: {rows}")
+    copy.metadata["rows"] = rows
+
+
 @dsl.container_component
 def scan(data: dsl.Input[dsl.Dataset], found: dsl.OutputPath(int), cleaned: dsl.Output[dsl.Dataset]):
     return dsl.ContainerSpec(image="alpine", command=["scan"], args=[data.path, found, cleaned.path])
@@ -68,6 +82,11 @@ def total(values: list) -> float:
 @tl.step
 def tell(status: dict, channel: str = "#runs") -> None:
     print(status)
+
+
+@tl.step
+def read(data: tl.Dataset) -> str:
+    return data.path.read_text()
 
 
 @tl.step
@@ -123,7 +142,18 @@ def ends(lr: float = 0.5) -> float:
 
 
 @tl.pipeline
+def ends_with_several(who: str = "me") -> float:
+    with tl.on_exit():
+        status = tl.run_status()
+        tell(status, who)
+        with tl.when(status["state"] == "failed"):
+            describe(tl.future(describe(status["state"])))
+    return add(1.0)
+
+
+@tl.pipeline
 def inner(value: float) -> float:
+    """Add a lot."""
     return add(add(value), 10.0)
 
 
@@ -132,6 +162,23 @@ def nested(value: float = 1.0) -> float:
     first = inner(value)
     second = inner(first)
     return tl.future(add(second, first)).after(describe("before"))
+
+
+@tl.pipeline
+def fan(values: list, data: tl.Dataset) -> dict:
+    sums = tl.each(values, inner)
+    with tl.when(total(sums) > 3.0):
+        describe(sums)
+    return {"sums": sums, "rows": tl.from_kfp(measure)(data=data)}
+
+
+@tl.pipeline
+def boxes(rates: list[float] = [0.1, 2.0], uri: str = "/data") -> str:  # noqa: B006
+    data = tl.from_kfp(dsl.importer)(artifact_uri=uri, artifact_class=dsl.Dataset, metadata={"from": "here"})
+    found = fan(rates, data)
+    read(found["rows"])
+    tl.from_kfp(twice)(value=total(found["sums"]))
+    return describe(found["sums"])
 
 
 @tl.pipeline
@@ -148,7 +195,7 @@ def natives(text: str = "a", limit: int = 1) -> str:
     return describe(rows)
 
 
-ALL = (plain, constants, branches, loops, ends, nested, natives)
+ALL = (plain, constants, branches, loops, ends, ends_with_several, nested, boxes, natives)
 
 
 @tl.step
@@ -185,18 +232,12 @@ def ends_badly() -> float:
     return divide(1.0)
 
 
-@dsl.component(base_image="python:3.11", install_kfp_package=False)
-def measure(data: dsl.Input[dsl.Dataset], copy: dsl.Output[dsl.Dataset]):
-    from pathlib import Path
-
-    rows = len(Path(data.path, "x.txt").read_text())
-    Path(copy.path).write_text(f"written by kfp: {rows}")
-    copy.metadata["rows"] = rows
-
-
-@tl.step
-def read(data: tl.Dataset) -> str:
-    return data.path.read_text()
+@tl.pipeline
+def several_badly() -> float:
+    with tl.on_exit():
+        describe(tl.run_status()["state"])
+        tell(tl.run_status())
+    return divide(1.0)
 
 
 @tl.pipeline

@@ -16,7 +16,7 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 from .conftest import TARGET, normal
 
 GOLDEN = Path(__file__).parent / "golden"
-NAMES = ("plain", "constants", "branches", "loops", "ends", "nested", "natives")
+NAMES = ("plain", "constants", "branches", "loops", "ends", "ends_with_several", "nested", "boxes", "natives")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -33,10 +33,10 @@ def test_kfp_loads_what_was_compiled(name: str, constructs: Any, tmp_path: Path)
     path = getattr(constructs, name).compile(tmp_path / f"{name}.yaml", TARGET)
     loaded = components.load_component_from_file(str(path))
     assert isinstance(loaded.pipeline_spec, pipeline_spec_pb2.PipelineSpec)
-    assert loaded.pipeline_spec.pipeline_info.name == name
+    assert loaded.pipeline_spec.pipeline_info.name == name.replace("_", "-")
     assert set(loaded.component_spec.inputs or {}) == set(getattr(constructs, name).signature.parameters)
 
 
 def test_every_construct_has_a_golden_file(constructs: Any) -> None:
-    assert {pipeline.name for pipeline in constructs.ALL} == set(NAMES)
+    assert {pipeline.name.replace("-", "_") for pipeline in constructs.ALL} == set(NAMES)
     assert {path.stem for path in GOLDEN.glob("*.yaml")} == set(NAMES)

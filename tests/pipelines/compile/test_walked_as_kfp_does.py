@@ -88,6 +88,25 @@ def test_the_step_at_the_end_learns_how_the_run_went(walk: Any, constructs: Any)
     assert "ZeroDivisionError" in next(pod.stdout for pod in failed.pods if pod.task == "divide")
 
 
+def test_several_steps_at_the_end_are_one_box_that_learns_how_the_run_went(walk: Any, constructs: Any) -> None:
+    done = walk(constructs.ends_with_several, who="you")
+    assert [pod.task for pod in done.pods if pod.stdout.startswith("{'state': 'succeeded'")] == ["tell"]
+    assert "on-exit/tell" in done.outputs and not any("describe" in name for name in done.outputs)
+    failed = walk(constructs.several_badly, fails=True)
+    assert value(failed, "on-exit/describe") == "failed"
+
+
+def test_boxes_pass_files_loops_and_importers_between_each_other(walk: Any, constructs: Any, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x.txt").write_text("1234")
+    done = walk(constructs.boxes, rates=[1.0, 2.0], uri=str(tmp_path / "data"))
+    assert value(done, "describe") == "[12.0, 13.0]"
+    assert value(done, "read") == "written by kfp: 4"
+    assert done.outputs["twice/halve-2"]["Output"] == 25 / 4
+    assert "fan/for-loop-1.1/fan-inner/fan-inner-add-2" in done.outputs, "each box is a sub-DAG of its own"
+    assert done.artifacts["importer"]["artifact"]["metadata"] == {"from": "here"}
+
+
 def test_a_pipeline_inside_another_gives_the_same_as_locally(walk: Any, constructs: Any) -> None:
     done = walk(constructs.nested, value=2.0)
     assert value(done, "add") == constructs.nested.local(value=2.0)

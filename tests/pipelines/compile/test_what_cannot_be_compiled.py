@@ -70,15 +70,59 @@ def test_an_int_fits_a_float_and_what_is_not_annotated_fits_all(tmp_path: Path) 
     fine.compile(tmp_path / "p.yaml")
 
 
-def test_an_exit_block_with_several_steps_says_what_kfp_can(tmp_path: Path) -> None:
+def test_an_exit_block_with_nothing_in_it_says_so(tmp_path: Path) -> None:
     @tl.pipeline
     def ends() -> None:
         with tl.on_exit():
-            text()
-            text()
+            pass
         model()
 
-    assert "KFP runs one task at exit; tl.on_exit holds text, text-2" in refusal(ends, tmp_path)
+    assert "tl.on_exit holds nothing" in refusal(ends, tmp_path)
+
+
+def test_pipelines_that_feed_each_other_step_by_step_are_laid_open(ir: Any) -> None:
+    @tl.pipeline
+    def pair() -> list:
+        return [anything(1), anything(2)]
+
+    @tl.pipeline
+    def crossed() -> None:
+        first, second = pair()
+        other = tl.future(anything(first))
+        tl.future(second).after(other)
+
+    tasks = ir(crossed)["root"]["dag"]["tasks"]
+    assert set(tasks) == {"pair-anything", "pair-anything-2", "anything"}
+    assert tasks["pair-anything-2"]["dependentTasks"] == ["anything"]
+
+
+def test_what_an_importer_cannot_take_is_said_where_it_is_called(tmp_path: Path) -> None:
+    from kfp import dsl
+
+    @tl.pipeline
+    def number() -> None:
+        anything(tl.from_kfp(dsl.importer)(artifact_uri=3))
+
+    @tl.pipeline
+    def kind() -> None:
+        anything(tl.from_kfp(dsl.importer)(artifact_uri="s3://a", artifact_class=int))
+
+    @tl.pipeline
+    def late() -> None:
+        anything(tl.from_kfp(dsl.importer)(artifact_uri="s3://a", metadata={"a": text()}))
+
+    @tl.pipeline
+    def far(uri: str = "s3://bucket/data") -> None:
+        dataset(tl.from_kfp(dsl.importer)(artifact_uri=uri))
+
+    assert "artifact_uri=3 is no address" in refusal(number, tmp_path)
+    assert "is no artifact, such as tl.Dataset" in refusal(kind, tmp_path)
+    assert "holds JSON values only" in refusal(late, tmp_path)
+    far.compile(tmp_path / "p.yaml")
+    with pytest.raises(tl.UserError, match="imported by Kubeflow Pipelines only"):
+        far.local()
+    (tmp_path / "data").write_text("a")
+    far.local(uri=str(tmp_path / "data"))
 
 
 def test_a_constant_that_is_too_long_for_linux_says_how_long_it_is(tmp_path: Path) -> None:
