@@ -17,7 +17,7 @@ from trainlet.core.errors import PlatformError, TrainletError
 from trainlet.core.specs import FunctionSpec
 from trainlet.core.wire import Deployment
 from trainlet_knative import deployments, objects
-from trainlet_knative.connections import FIELD_MANAGER, PLURALS, Kubernetes, path, path_of
+from trainlet_knative.connections import FIELD_MANAGER, PLURALS, Kubernetes, Refused, path, path_of
 from trainlet_knative.pins import Pins
 
 _LOG = logging.getLogger(__name__)
@@ -55,8 +55,13 @@ class KnativeBackend:
         try:
             for wanted in objects.all_objects(self._cluster, project, spec):
                 self._kubernetes.apply(wanted)
-        except PlatformError:
+        except PlatformError as error:
             self.failed_applies += 1
+            if isinstance(error, Refused) and error.status in (
+                403,
+                404,
+            ):  # without its Role a namespace is not even missed
+                raise Refused(error.status, f"{error} {self._no_home(project)}") from error
             raise
         with self._lock:
             self._floors.pop((self._cluster.namespace_of(project), spec.name), None)
@@ -126,6 +131,12 @@ class KnativeBackend:
         """Close the connections; the pods are Knative's and go on."""
         self._pins.close()
         self._kubernetes.close()
+
+    def _no_home(self, project: str) -> str:
+        return (
+            f"If project {project!r} is new, an admin gives it the namespace {self._cluster.namespace_of(project)} and the "
+            f"rights there: trainlet install --project {project}"
+        )
 
     def _keep_namespace(self, namespace: str, wanted: dict[str, dict[str, Any]], untouched: set[str]) -> None:
         kinds = {(one["apiVersion"], one["kind"]) for one in wanted.values()} | _KINDS

@@ -35,14 +35,15 @@ M = TypeVar("M", bound=Value)
 class Cluster(Value):
     """The settings of a cluster.
 
-    `namespace` may hold `{project}`: a namespace per project keeps tenants apart. `drain_s` is how long a pod may take
-    to end when it must go; Knative's `max-revision-timeout-seconds` has to allow it. `warm_s` is how long an idle
-    worker stays, `start_s` how long a new one may take with its node and image, `unreachable_s` when a pod of a lost
-    node is given up (None: Kubernetes' five minutes). `max_timeout_s` bounds the `timeout=` of steps. `spot` are the
-    taints of nodes that may vanish: steps that save checkpoints tolerate them. `store_secret` names a Secret of the
-    project's namespace with the store's credentials as environment variables; `service_account_annotations` give
-    pods a cloud identity instead. `virtual_gpus` is for clusters without GPUs: nothing is asked for, the books still
-    count. `public_key` verifies the training API's events; the API itself knows its own.
+    `namespace` holds `{project}`: a namespace per project keeps tenants apart. `drain_s` is how long a pod may take to
+    end when it must go; Knative's `max-revision-timeout-seconds` has to allow it. `warm_s` is how long an idle worker
+    stays, `start_s` how long a new one may take with its node and image, `unreachable_s` when a pod of a lost node is
+    given up (None: Kubernetes' five minutes). `max_timeout_s` bounds the `timeout=` of steps. `spot` are the taints of
+    nodes that may vanish: steps that save checkpoints tolerate them. `store_secret` names a Secret of the project's
+    namespace with the store's credentials as environment variables; `service_account_annotations` give pods a cloud
+    identity instead. `sink` is a URL that hears of each attempt's end as a CloudEvent. `virtual_gpus` is for clusters
+    without GPUs: nothing is asked for, the books still count. `public_key` verifies the training API's events; the API
+    itself knows its own.
     """
 
     image: str = Field(min_length=1)
@@ -52,6 +53,7 @@ class Cluster(Value):
     dead_letter_url: Url
     namespace: str = "trainlet-{project}"
     broker: Label = "default"
+    sink: Url | None = None
     broker_ingress: Url = "http://broker-ingress.knative-eventing.svc.cluster.local"
     drain_s: int = Field(default=3600, ge=60, le=7 * 86400)
     warm_s: int = Field(default=60, ge=0, le=3600)
@@ -79,6 +81,10 @@ class Cluster(Value):
         plain = text.replace("{project}", "p")
         if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", plain):
             raise ValueError("write a DNS label, with {project} where the project's name goes")
+        if text.count("{project}") != 1:
+            raise ValueError(
+                "write {project} once: in one namespace two projects would overwrite each other's functions"
+            )
         return text
 
     @field_validator("node_cidrs")

@@ -50,6 +50,7 @@ def test_a_wrong_catalogue_is_named_by_its_own_file(tmp_path: Path) -> None:
         (GOOD + "drain_s: 10", "drain_s=10: Input should be greater than or equal to 60"),
         (GOOD + "namespace: Trainlet", "namespace='Trainlet': write a DNS label"),
         (GOOD + "namespace: '{projekt}'", "write a DNS label"),
+        (GOOD + "namespace: trainlet", "two projects would overwrite each other's functions"),
         (GOOD + "api_url: trainlet-api", "api_url='trainlet-api'"),
         (GOOD + "node_cidrs: [10.0.0]", "'10.0.0' does not appear"),
         (GOOD + "shared_memory: 8 GB", "shared_memory='8 GB'"),

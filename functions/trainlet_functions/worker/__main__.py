@@ -20,6 +20,7 @@ from trainlet_functions.worker.nurseries import MARK, Nursery
 if TYPE_CHECKING:
     from trainlet.core.protocols import WorkerHost
     from trainlet_functions.worker.loop import Worker
+    from trainlet_functions.worker.notices import Notices
     from trainlet_functions.worker.settings import WorkerSettings
 
 _LOG = logging.getLogger("trainlet.worker")
@@ -40,6 +41,7 @@ def _serve(nursery: Nursery | None) -> int:
     from trainlet_functions import journals
     from trainlet_functions.hosts import LocalProcessHost
     from trainlet_functions.worker.loop import Worker
+    from trainlet_functions.worker.notices import Notices
     from trainlet_functions.worker.server import serve
     from trainlet_functions.worker.settings import WorkerSettings
     from trainlet_knative.hosts import KnativePodHost
@@ -51,13 +53,14 @@ def _serve(nursery: Nursery | None) -> int:
         return 2
     try:
         settings = WorkerSettings.from_environment()
+        notices = Notices.from_environment(os.environ)
     except TrainletError as error:
         _LOG.error("the worker cannot start: %s", error)
         return 2
     settings.folder.mkdir(parents=True, exist_ok=True)
     event_folder = os.environ.get("K_EVENT_PATH") if os.environ.get("K_EXECUTION_MODE") == "batch" else None
     if event_folder is not None:
-        return _one_event(settings, Path(event_folder) / "event", nursery)
+        return _one_event(settings, Path(event_folder) / "event", nursery, notices)
     in_pod = "K_SERVICE" in os.environ
     pod = KnativePodHost.from_environment() if in_pod else None
     host: WorkerHost = pod or LocalProcessHost()
@@ -71,7 +74,7 @@ def _serve(nursery: Nursery | None) -> int:
         hold=None if pod is None else (pod.hold_path, pod.hold_stream),
     )
     port = server.server_address[1]
-    worker = Worker(settings, host, f"http://127.0.0.1:{port}/", nursery)
+    worker = Worker(settings, host, f"http://127.0.0.1:{port}/", nursery, notices)
     _Later.worker = worker
     host.watch(worker.drain)
     threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
@@ -86,7 +89,7 @@ def _serve(nursery: Nursery | None) -> int:
     return status
 
 
-def _one_event(settings: WorkerSettings, path: Path, nursery: Nursery | None) -> int:
+def _one_event(settings: WorkerSettings, path: Path, nursery: Nursery | None, notices: Notices | None) -> int:
     """Do what the event of a Kubernetes Job asks for, and nothing else; returns the exit status."""
     from trainlet_functions import wakeups
     from trainlet_functions.hosts import LocalProcessHost
@@ -100,7 +103,7 @@ def _one_event(settings: WorkerSettings, path: Path, nursery: Nursery | None) ->
         print(f"trainlet worker: the event {path} is not taken: {error}", file=sys.stderr)
         return 2
     host = LocalProcessHost()
-    worker = Worker(settings, host, None, nursery)
+    worker = Worker(settings, host, None, nursery, notices)
     host.watch(worker.drain)
     return worker.run_one(event.task, event.epoch)
 

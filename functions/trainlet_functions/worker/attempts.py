@@ -27,6 +27,7 @@ from trainlet_functions.worker import output as outputs
 from trainlet_functions.worker.api import Api
 from trainlet_functions.worker.leases import Lease
 from trainlet_functions.worker.meter import Meter
+from trainlet_functions.worker.notices import Notices
 from trainlet_functions.worker.nurseries import MARK, Child, Nursery
 from trainlet_functions.worker.reports import Reports
 from trainlet_functions.worker.savers import Savers
@@ -42,9 +43,12 @@ EXIT_S = 10.0  # how long a child may take to clean up after it has reported
 class Attempt:
     """Runs to its end in `run`; `stop` may be called from other threads."""
 
-    def __init__(self, settings: WorkerSettings, api: Api, claim: ClaimReply, clock: Clock) -> None:
+    def __init__(
+        self, settings: WorkerSettings, api: Api, claim: ClaimReply, clock: Clock, notices: Notices | None = None
+    ) -> None:
         self._settings = settings
         self._claim = claim
+        self._notices = notices
         self._key = claim.task.key
         self._log = journals.of_attempt(_LOG, claim)
         self._store = open_store(claim.store_url)
@@ -93,7 +97,9 @@ class Attempt:
         self._kill_everything(nursery)
         self._output.close(lambda: not self._lease.fenced and not self._lease.orphaned())
         self._lease.stop()
-        self._lease.finish(finish)
+        told = self._lease.finish(finish)
+        if told and self._notices is not None:
+            self._notices.ended(self._claim, finish)
         words = finish.reason or (finish.error.message.splitlines() or [""])[0] if finish.error else finish.reason
         self._log.info("attempt %d of %s ended: %s %s", self._claim.epoch, self._key, finish.outcome, words)
         artifacts.remove_scratch(self._scratch)

@@ -92,11 +92,14 @@ class Lease:
         """Say whether both the API and the process that started this worker are gone for good."""
         return self._api.orphaned()
 
-    def finish(self, finish: FinishRequest) -> None:
-        """Tell the API how it ended until it has heard; without an API the usage stays spooled for the next one."""
+    def finish(self, finish: FinishRequest) -> bool:
+        """Tell the API how it ended until it has heard; without an API the usage stays spooled for the next one.
+
+        Returns whether the API took it.
+        """
         if self.fenced:
             self._meter.forget()
-            return
+            return False
         news = self._reports.take_news() if self._reports is not None else None
         finish = finish.model_copy(update={"usage": self._meter.close()})
         if news is not None:
@@ -113,14 +116,14 @@ class Lease:
             try:
                 self._api.finish(self._key, self._epoch, self._token, finish)
                 self._meter.forget()
-                return
+                return True
             except (FencedError, AccessError):
                 self._meter.forget()
-                return
+                return False
             except (ApiUnreachable, ApiFailed) as error:
                 if time.monotonic() > deadline and self._api.parent_gone():
                     self._log.error("the end of %s could not be told (%s); the usage stays spooled", self._key, error)
-                    return
+                    return False
             except TrainletError as error:
                 finish = _refused(finish, error)
             time.sleep(pause_s)

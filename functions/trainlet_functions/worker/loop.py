@@ -20,6 +20,7 @@ from trainlet.core.protocols import WorkerHost
 from trainlet.core.wire import ClaimReply, ClaimRequest
 from trainlet_functions.worker.api import Api
 from trainlet_functions.worker.attempts import Attempt
+from trainlet_functions.worker.notices import Notices
 from trainlet_functions.worker.nurseries import Nursery
 from trainlet_functions.worker.settings import WorkerSettings
 
@@ -32,7 +33,12 @@ class Worker:
     """Serves one function. `run` is for the main thread; `wake` comes from the HTTP server, `drain` from the host."""
 
     def __init__(
-        self, settings: WorkerSettings, host: WorkerHost, url: str | None, nursery: Nursery | None = None
+        self,
+        settings: WorkerSettings,
+        host: WorkerHost,
+        url: str | None,
+        nursery: Nursery | None = None,
+        notices: Notices | None = None,
     ) -> None:
         self._settings = settings
         self._host = host
@@ -50,6 +56,7 @@ class Worker:
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._nursery = nursery
+        self._notices = notices
         self._bell, self._clapper = os.pipe()
         threading.Thread(target=self._hear_bell, name="drain", daemon=True).start()
 
@@ -181,7 +188,7 @@ class Worker:
         self._busy = True
         self._host.busy()
         try:
-            attempt = self._attempt = Attempt(self._settings, self._api, claim, SystemClock())
+            attempt = self._attempt = Attempt(self._settings, self._api, claim, SystemClock(), self._notices)
             if self._draining:
                 attempt.stop("preempted", f"the worker must go: {self._reason}")
             self._nursery = attempt.run(self._nursery)

@@ -71,6 +71,7 @@ def _container(cluster: Cluster, project: str, spec: FunctionSpec) -> Object:
 def _environment(cluster: Cluster, project: str, spec: FunctionSpec) -> dict[str, str]:
     virtual = [f"{one.sku}:{one.count}" for one in spec.resources.gpus[:1]] if cluster.virtual_gpus else []
     return {
+        **({} if cluster.sink is None else {"K_SINK": cluster.sink}),
         "HOME": HOME_FOLDER,
         "TRAINLET_API": cluster.api_url,
         "TRAINLET_STORE": cluster.store_url,

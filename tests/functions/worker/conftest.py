@@ -195,6 +195,26 @@ class Bench:
         )
         return key
 
+    def event_file(self, folder: Path, key: str, *, function: str = "f") -> str:
+        """Write the event of a task as a JobSink mounts it; returns the folder."""
+        data = {"task": key, "epoch": 1, "function": function, "digest": "0" * 64, "bundle": "1" * 64, "project": "p"}
+        raw = json.dumps(data, separators=(",", ":")).encode()
+        origin, event_id = envelopes.source("p"), f"{key}.1.1"
+        signed = envelopes.signed_bytes(envelopes.WAKE_UP, origin, event_id, key, raw)
+        event = {
+            "specversion": "1.0",
+            "type": envelopes.WAKE_UP,
+            "source": origin,
+            "id": event_id,
+            "subject": key,
+            "datacontenttype": "application/json",
+            envelopes.SIGNATURE: self.signer.sign(signed),
+            "data": data,
+        }
+        folder.mkdir()
+        (folder / "event").write_text(json.dumps(event))
+        return str(folder)
+
     def start(self, *, preload: str = "", **environment: str) -> subprocess.Popen[bytes]:
         """Start a worker of `f`."""
         folder = self.root / f"worker{len(self.started)}"

@@ -8,6 +8,7 @@ import pytest
 
 from trainlet.core.errors import AccessError
 from trainlet.core.specs import FunctionSpec
+from trainlet_knative.backend import KnativeBackend
 from trainlet_knative.clusters import Cluster
 from trainlet_knative.connections import Kubernetes, Refused
 from trainlet_knative.objects import all_objects
@@ -37,6 +38,14 @@ def test_S2_namespaces_that_are_no_projects_are_out_of_reach(
         elsewhere = cluster.model_copy(update={"namespace": namespace})
         for wanted in all_objects(elsewhere, "default", spec):
             assert "is forbidden" in refused(installed.apply, wanted)
+
+
+def test_a_project_without_a_namespace_is_told_how_to_get_one(
+    installed: Kubernetes, cluster: Cluster, spec: FunctionSpec, project: str
+) -> None:
+    backend = KnativeBackend(cluster, installed)
+    with pytest.raises(Refused, match=f"trainlet-{project}-new .*trainlet install --project {project}-new"):
+        backend.apply(f"{project}-new", spec)
 
 
 def test_no_pod_is_started_or_removed_by_hand(installed: Kubernetes, project: str) -> None:

@@ -79,9 +79,9 @@ def _module() -> Any:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[ImitationCluster]:
-    """A cluster of this test's own."""
-    found = ImitationCluster(tmp_path)
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ImitationCluster]:
+    """A cluster of this test's own; a test's parameters are its settings."""
+    found = ImitationCluster(tmp_path, **getattr(request, "param", {}))
     yield found
     found.close()
 

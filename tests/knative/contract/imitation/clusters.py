@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +28,35 @@ _REVISIONS = f"/apis/serving.knative.dev/v1/namespaces/{NAMESPACE}/revisions"
 _SERVICES = f"/apis/serving.knative.dev/v1/namespaces/{NAMESPACE}/services"
 
 
+@dataclass(frozen=True)
+class Holds:
+    """The holds of one pod: how many, how many at the same time at most, how many were cut by the timeout."""
+
+    count: int
+    most_at_once: int
+    cut: int
+
+
 class ImitationCluster:
     """A cluster on loopback."""
 
     name = "imitation"
 
-    def __init__(self, folder: Path, *, speed: float = 10.0, warm_s: int = 60, database_url: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        speed: float = 10.0,
+        warm_s: int = 60,
+        drain_s: int = 3600,
+        start_s: int = 1200,
+        hold_scaled: bool = True,
+    ) -> None:
         self.speed = speed
         self.folder = folder
         self.token = TOKEN
         self.kubernetes = KubernetesApi()
-        self.serving = Serving(self.kubernetes, folder / "pods", speed)
+        self.serving = Serving(self.kubernetes, folder / "pods", speed, hold_scaled=hold_scaled)
         self.broker = Broker(self.kubernetes, self.serving, speed)
         self._port = _free_port()
         self.url = f"http://127.0.0.1:{self._port}"
@@ -49,7 +68,8 @@ class ImitationCluster:
             "dead_letter_url": f"{self.url}/v1/dead-letters",
             "broker_ingress": self.broker.url,
             "warm_s": warm_s,
-            "drain_s": 3600,
+            "drain_s": drain_s,
+            "start_s": start_s,
             "virtual_gpus": True,
         }
         (folder / "cluster.yaml").write_text(yaml.safe_dump(settings))
@@ -57,7 +77,7 @@ class ImitationCluster:
             **{name: value for name, value in os.environ.items() if not name.startswith("TRAINLET_")},
             "KUBECONFIG": str(folder / "kubeconfig"),
             "TRAINLET_BOOTSTRAP_TOKEN": TOKEN,
-            "TRAINLET_DATABASE_URL": database_url or f"sqlite:///{folder / 'state.db'}",
+            "TRAINLET_DATABASE_URL": f"sqlite:///{folder / 'state.db'}",
             "TRAINLET_LEASE_S": "4",
             "TRAINLET_HEARTBEAT_S": "0.2",
             "TRAINLET_ANNOUNCE_S": "2",
@@ -142,8 +162,28 @@ class ImitationCluster:
         httpx.post(f"{self.broker.url}/{NAMESPACE}/default", headers=headers, content=body).raise_for_status()
 
     def holds(self, name: str) -> list[str]:
-        """Return the paths of the holds that a pod's queue-proxy has seen; None where nobody can look."""
+        """Return the paths of the holds that a pod's queue-proxy has seen."""
         return list(self._pod(name).proxy.holds)
+
+    def look_at_holds(self, name: str) -> Holds | None:
+        """Return what a pod's queue-proxy has seen of its holds; None where nobody can look."""
+        proxy = self._pod(name).proxy
+        return Holds(len(proxy.holds), proxy.most_holds, proxy.cut)
+
+    def refuse_holds(self, refused: bool = True) -> None:
+        """Have every pod's queue-proxy refuse holds."""
+        self.serving.refuses_holds = refused
+
+    def lose_nodes(self, lost: bool = True) -> None:
+        """Have no node that fits: pods that are wanted do not come."""
+        self.serving.has_nodes = not lost
+
+    def imitates(self, what: str) -> None:
+        """Say that a test needs what only an imitation can do."""
+
+    def let_pass(self, cluster_s: float) -> None:
+        """Let time pass that nothing ends."""
+        time.sleep(self.seconds(cluster_s))
 
     def seconds(self, cluster_s: float) -> float:
         """Return how long something takes here that takes `cluster_s` on a cluster."""

@@ -26,7 +26,16 @@ RESTART_S = 1.0
 class Pod:
     """Starts at once; ends when `delete` was called and the drain is over, or by its grace."""
 
-    def __init__(self, api: KubernetesApi, folder: Path, revision: str, service: dict[str, Any], speed: float) -> None:
+    def __init__(
+        self,
+        api: KubernetesApi,
+        folder: Path,
+        revision: str,
+        service: dict[str, Any],
+        speed: float,
+        *,
+        hold_scaled: bool = True,
+    ) -> None:
         self.name = f"{revision}-{uuid.uuid4().hex[:8]}"
         self.revision = revision
         self.namespace: str = service["metadata"]["namespace"]
@@ -38,6 +47,7 @@ class Pod:
         self._folder = folder / self.name
         self._folder.mkdir(parents=True)
         self._speed = speed
+        self._hold_scaled = hold_scaled
         template = service["spec"]["template"]
         self._spec = template["spec"]
         self._user_port = _free_port()
@@ -128,6 +138,8 @@ class Pod:
             "TRAINLET_QUEUE_PORT": str(self.proxy.port),
             "TRAINLET_HEARTBEAT_S": os.environ.get("TRAINLET_HEARTBEAT_S", "0.2"),
         }
+        if self._hold_scaled:
+            environment["TRAINLET_HOLD_S"] = str(float(environment["TRAINLET_HOLD_S"]) / self._speed)
         assert environment["TRAINLET_WORKER_TOKEN_FILE"].startswith(mounted["token"])
         environment["TRAINLET_WORKER_TOKEN_FILE"] = str(token)
         log = (self._folder / "log").open("ab")

@@ -13,6 +13,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+_HOLD = "/hold/"
 _HOP = {"connection", "keep-alive", "transfer-encoding", "te", "upgrade"}
 
 
@@ -26,7 +27,10 @@ class QueueProxy:
         self._refusing = False
         self._lock = threading.Lock()
         self._in_flight = 0
-        self._most = 0
+        self._holding = 0
+        self.most_holds = 0
+        self.cut = 0  # requests that the Revision's timeout ended
+        self.refuses_holds = False
         self._area = 0.0
         self._since = self._reported = time.monotonic()
         self.last_arrival = time.monotonic()
@@ -34,11 +38,6 @@ class QueueProxy:
         self._server = _Server(("127.0.0.1", 0), self._handler())
         self.port: int = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-
-    @property
-    def most_in_flight(self) -> int:
-        """Return the most requests at once, probes not counted."""
-        return self._most
 
     def report(self) -> float:
         """Return the average concurrency since the last report, as the autoscaler scrapes it."""
@@ -70,7 +69,6 @@ class QueueProxy:
         self._area += self._in_flight * (now - self._since)
         self._since = now
         self._in_flight += change
-        self._most = max(self._most, self._in_flight)
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         proxy = self
@@ -84,9 +82,21 @@ class QueueProxy:
                     status = (503 if proxy.draining else 200) if right else 400
                     self.answer(status, b"shutting down" if proxy.draining else b"queue")
                     return
-                if "/hold/" in self.path:
+                if _HOLD not in self.path:
+                    self.forward(None)
+                    return
+                if proxy.refuses_holds:
+                    self.answer(503, b"")
+                    return
+                with proxy._lock:
                     proxy.holds.append(self.path)
-                self.forward(None)
+                    proxy._holding += 1
+                    proxy.most_holds = max(proxy.most_holds, proxy._holding)
+                try:
+                    self.forward(None)
+                finally:
+                    with proxy._lock:
+                        proxy._holding -= 1
 
             def do_POST(self) -> None:
                 self.forward(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
@@ -113,9 +123,12 @@ class QueueProxy:
                         if name.lower() not in _HOP:
                             self.send_header(name, value)
                     self.end_headers()
-                    while time.monotonic() < end_s and (part := response.read1(4096)):
+                    while part := response.read1(4096):
                         self.wfile.write(part)
                         self.wfile.flush()
+                        if time.monotonic() >= end_s:
+                            proxy.cut += 1
+                            break
                 except TimeoutError:
                     self.answer(504, b"request timeout")
                 except (OSError, http.client.HTTPException):

@@ -46,9 +46,12 @@ class Revision:
 class Serving:
     """The controllers and the data path of Serving."""
 
-    def __init__(self, api: KubernetesApi, folder: Path, speed: float) -> None:
+    def __init__(self, api: KubernetesApi, folder: Path, speed: float, *, hold_scaled: bool = True) -> None:
         self._api = api
         self._folder = folder
+        self._hold_scaled = hold_scaled
+        self.refuses_holds = False
+        self.has_nodes = True
         self._speed = speed
         self._revisions: dict[str, list[Revision]] = {}
         self._lock = threading.RLock()
@@ -210,5 +213,10 @@ class Serving:
     def _create(self, revision: Revision) -> None:
         with self._lock:
             revision.starting -= 1
-            if not self._closed.is_set():
-                revision.pods.append(Pod(self._api, self._folder, revision.name, revision.service, self._speed))
+            if self._closed.is_set() or not self.has_nodes:
+                return
+            pod = Pod(
+                self._api, self._folder, revision.name, revision.service, self._speed, hold_scaled=self._hold_scaled
+            )
+            pod.proxy.refuses_holds = self.refuses_holds
+            revision.pods.append(pod)
