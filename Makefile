@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: demo test test-crash test-minimum test-newest test-image bench bench-checkpoint lint types layers locks locks-current check clean
+.PHONY: demo test test-crash test-torch test-minimum test-newest test-image bench bench-checkpoint lint types layers locks locks-current check clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -43,6 +43,14 @@ test-newest: $(VENV)/.dev  ## Run tests on another Python: make test-newest NEWE
 
 test-crash: $(VENV)/.dev  ## Run the whole crash matrix of the checkpoints; make test runs a sample of it.
 	TRAINLET_TEST_CRASHES=all $(BIN)/python -m pytest -q -n 2 tests/functions/checkpoints/test_every_store_call_may_be_the_last.py
+
+$(VENV)-torch/.ready: $(BIN)/uv pyproject.toml
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-torch
+	$(BIN)/uv pip install --quiet --python $(VENV)-torch/bin/python -e '.[server]' --group torch
+	@touch $@
+
+test-torch: $(VENV)-torch/.ready  ## Run the tests that need PyTorch, Lightning and transformers, in an environment of their own.
+	OMP_NUM_THREADS=1 $(VENV)-torch/bin/python -m pytest -q -W default -p no:cacheprovider tests/sdk/integrations $(PYTEST_ARGS)
 
 bench: $(VENV)/.dev  ## Measure, beside a peer where one exists; JSON on stdout and in benchmarks/results.json.
 	$(BIN)/python benchmarks/run.py

@@ -17,6 +17,7 @@ from trainlet.core.protocols import ObjectStore
 
 if TYPE_CHECKING:
     from trainlet.core.wire import CheckpointNote
+    from trainlet_functions.checkpoints import Attributes as Attributes
     from trainlet_functions.checkpoints import RandomStates as RandomStates
     from trainlet_functions.checkpoints import Sampler as Sampler
     from trainlet_functions.checkpoints import Shard as Shard
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("RandomStates", "Sampler", "Shard"):
+    if name in ("Attributes", "RandomStates", "Sampler", "Shard"):
         import trainlet_functions.checkpoints as room
 
         return getattr(room, name)

@@ -7,6 +7,7 @@ knows object stores and nothing of workers or the API.
 from __future__ import annotations
 
 from trainlet_functions.checkpoints.arrays import Shard
+from trainlet_functions.checkpoints.attributes import Attributes
 from trainlet_functions.checkpoints.boards import Board
 from trainlet_functions.checkpoints.checkpointer import Checkpointer, Progress
 from trainlet_functions.checkpoints.links import Line
@@ -15,6 +16,7 @@ from trainlet_functions.checkpoints.positions import RandomStates, Sampler
 from trainlet_functions.checkpoints.stages import Buffer
 
 __all__ = [
+    "Attributes",
     "Board",
     "Buffer",
     "Checkpointer",
