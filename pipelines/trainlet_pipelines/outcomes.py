@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trainlet.core import wire
 from trainlet.core.errors import PlatformError
 from trainlet_pipelines.failures import error_info
@@ -16,10 +18,12 @@ def run(walker: Runner, run_id: str) -> Result:
         return Result("failed", {}, PlatformError(f"The runner of {run_id} broke: {error!r}"))
 
 
-def describe(result: Result) -> wire.RunFinish:
-    """Return what is recorded at the API."""
+def describe(result: Result, reused: Sequence[str] = ()) -> wire.RunFinish:
+    """Return what is recorded at the API; `reused` are the tasks whose results came from earlier runs."""
     error = result.error if result.state == "failed" else None
     reason = f"failed at {', '.join(result.failed)}"[:1000] if result.failed else "all tasks succeeded"
+    if reused:
+        reason = f"{reason}; reused from earlier runs: {', '.join(reused)}"[:1000]
     if result.state == "canceled":
         reason = str(result.error or "cancelled").rstrip(".")
     return wire.RunFinish(

@@ -46,7 +46,7 @@ class Pipeline(Generic[P, R]):
             if parameter.kind is parameter.VAR_KEYWORD:
                 at = locations.of(function)
                 raise UserError(f"{at}: **{parameter.name} is no parameter of a run. Name each one.")
-            if parameter.name in ("isolated", "budget", "labels"):
+            if parameter.name in ("isolated", "budget", "labels", "cache"):
                 at = locations.of(function)
                 raise UserError(f"{at}: {parameter.name}= is an option of .run() or .local(). Rename the parameter.")
         try:
@@ -139,22 +139,33 @@ class Pipeline(Generic[P, R]):
         return self.trace(params, resolve=False).graph
 
     @boundary
-    def local(self, *, isolated: bool = False, **params: Any) -> Any:
+    def local(self, *, isolated: bool = False, cache: bool = False, **params: Any) -> Any:
         """Run in this process, where a debugger works, and return what the pipeline returns.
 
-        `isolated=True` runs each step in a clean subprocess that has only its bundle, as a worker does.
+        `isolated=True` runs each step in a clean subprocess that has only its bundle, as a worker does. `cache=True`
+        does only what is new: tasks whose code and inputs were seen before are not done again, so a run that failed
+        goes on from its last good task.
         """
         self._check_complete(params)
-        traced = self.trace(params, resolve=isolated)
+        traced = self.trace(params, resolve=isolated or cache)
         from trainlet import runs
 
-        return runs.local(traced.graph, {**traced.values, **params}, traced.steps, isolated=isolated)
+        graph = traced.graph.model_copy(update={"cache": cache})
+        return runs.local(graph, {**traced.values, **params}, traced.steps, isolated=isolated)
 
     @boundary
-    def run(self, *, budget: str | float | None = None, labels: dict[str, str] | None = None, **params: Any) -> Run:
+    def run(
+        self,
+        *,
+        budget: str | float | None = None,
+        labels: dict[str, str] | None = None,
+        cache: bool = False,
+        **params: Any,
+    ) -> Run:
         """Start on the training API and return the Run. `budget` ("20 USD") stops it after a checkpoint.
 
-        `labels` are shown with the run and in its bill.
+        `labels` are shown with the run and in its bill. `cache=True` does not repeat tasks whose code and inputs are
+        those of an earlier run with `cache=True`; they cost nothing and are not among this run's tasks.
         """
         self._check_complete(params)
         budget_nano = None if budget is None else durations.parse_money_nano(budget, "budget=")
@@ -162,7 +173,8 @@ class Pipeline(Generic[P, R]):
         from trainlet import runs
 
         values = {**traced.values, **params}
-        return runs.start(traced.graph, values, traced.steps, budget_nano=budget_nano, labels=labels)
+        graph = traced.graph.model_copy(update={"cache": cache})
+        return runs.start(graph, values, traced.steps, budget_nano=budget_nano, labels=labels)
 
     @boundary
     def deploy(self) -> dict[str, list[str]]:

@@ -28,6 +28,7 @@ from trainlet.core.specs import dns_label
 if TYPE_CHECKING:
     from trainlet.client.http import Client
     from trainlet.steps import Step
+    from trainlet_pipelines.caches import Cached
     from trainlet_pipelines.remote import Remote
     from trainlet_pipelines.runner import Runner
 
@@ -81,7 +82,7 @@ def local(
 ) -> Any:
     """Run the graph in this process, or each task in a clean process with only its bundle; return what it returns."""
     from trainlet.client.stores import DirectoryStore
-    from trainlet_pipelines import executors, runner, values
+    from trainlet_pipelines import caches, executors, runner, values
 
     home = Settings.from_environment().home
     run_id = new_id(graph.name)
@@ -100,13 +101,28 @@ def local(
     else:
         space = values.PlainSpace()
         executor = executors.InProcess({name: _local(step) for name, step in steps.items()}, run_id, store, scratch)
+    walked: runner.Executor = executor
+    if graph.cache:
+        cache = caches.Cache(
+            store,
+            run_id,
+            "local",
+            encode=_as_it_is if isolated else lambda value: codecs.encode(value, store),
+            decode=_as_it_is if isolated else lambda value: codecs.decode(value, store, workdir=scratch),
+            tell=lambda text: print(text, file=sys.stderr),
+        )
+        walked = caches.Cached(executor, cache, {name: step.spec().digest() for name, step in steps.items()})
     try:
-        result = runner.Runner(graph, given, space, executor).run()
+        result = runner.Runner(graph, given, space, walked).run()
     finally:
         executor.close()
     if result.state != "succeeded":
         raise runner.failure(result, f"Pipeline {graph.name!r}")
     return _returned({name: space.plain(value) for name, value in result.outputs.items()})
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 def _local(step: Step[Any, Any]) -> Any:
@@ -154,6 +170,7 @@ class Run:
         self._runner: Runner | None = None
         self._crash: BaseException | None = None
         self._canceled = False
+        self._cached: Cached | None = None
 
     def __repr__(self) -> str:
         return f"<Run {self.id} {self.state}>"
@@ -299,7 +316,7 @@ class Run:
         return self._ended is not None and not self._ended.is_set()
 
     def _drive(self, graph: graphs.Graph, params: Mapping[str, Any], lease: wire.DispatcherLease) -> None:
-        from trainlet_pipelines import remote, runner, values
+        from trainlet_pipelines import caches, remote, runner, values
 
         def tell(task: wire.TaskView) -> None:
             if self.on_change is not None:
@@ -307,8 +324,14 @@ class Run:
 
         executor = remote.Remote(self._client, self.id, lease, tell)
         space = values.EncodedSpace(self._session.store, self._workdir)
+        walked: runner.Executor = executor
+        if graph.cache:
+            store, say = self._session.store, self._say
+            digests = {node.function: node.digest for node in graph.nodes}
+            cache = caches.Cache(store, self.id, "api", encode=_as_it_is, decode=_as_it_is, tell=say)
+            walked = self._cached = caches.Cached(executor, cache, digests)
         self._crash, self._canceled = None, False
-        self._runner = runner.Runner(graph, params, space, executor)
+        self._runner = runner.Runner(graph, params, space, walked)
         # An event, because a join that Ctrl-C interrupts takes the thread for ended (bpo-45274).
         self._ended = threading.Event()
         at_exit = functools.partial(_say_abandoned, weakref.ref(self))
@@ -333,7 +356,10 @@ class Run:
 
         result = outcomes.run(walker, self.id)
         self._crash = result.error if result.state == "failed" else None
-        return outcomes.describe(result)
+        return outcomes.describe(result, self._cached.reused if self._cached is not None else ())
+
+    def _say(self, text: str) -> None:
+        print(text, file=sys.stderr)
 
     def _wait(self, timeout: float | None) -> wire.RunView:
         deadline = None if timeout is None else time.monotonic() + timeout

@@ -14,7 +14,7 @@ import click
 
 from trainlet.cli import live, loading, output, summary
 from trainlet.core import wire
-from trainlet.core.errors import TrainletError
+from trainlet.core.errors import TrainletError, UserError
 from trainlet.core.settings import Settings
 from trainlet.pipelines import Pipeline
 from trainlet.runs import Run, get
@@ -53,16 +53,19 @@ def _announce(home: Path, process: subprocess.Popen[bytes]) -> None:
 @click.argument("target", metavar="FILE[:PIPELINE]")
 @click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="A parameter; JSON or text.")
 @click.option("--local", is_flag=True, help="Run in this process instead of on the training API.")
+@click.option("--cache", is_flag=True, help="Do only what is new: results of equal code and inputs are used again.")
 @output.json_option
-def run(target: str, params: tuple[str, ...], local: bool, as_json: bool) -> int:
+def run(target: str, params: tuple[str, ...], local: bool, cache: bool, as_json: bool) -> int:
     """Run a pipeline (or a step) and follow it to its end."""
     found = loading.load(target)
     values = loading.parameters(params, found)
+    if cache and not isinstance(found, Pipeline):
+        raise UserError(f"{target} is a step; only the tasks of a @tl.pipeline are cached. Leave --cache out.")
     if local:
-        result = found.local(**values) if isinstance(found, Pipeline) else found(**values)
+        result = found.local(cache=cache, **values) if isinstance(found, Pipeline) else found(**values)
         output.print_json({"result": result}) if as_json else click.echo(f"result: {result}")
         return 0
-    started: Run = found.run(**values) if isinstance(found, Pipeline) else found.spawn(**values)
+    started: Run = found.run(cache=cache, **values) if isinstance(found, Pipeline) else found.spawn(**values)
     return follow(started, as_json)
 
 

@@ -132,7 +132,10 @@ class Group(Value):
 
 
 class Graph(Value):
-    """A whole pipeline. `parameters` maps names to encoded defaults (absent: required)."""
+    """A whole pipeline. `parameters` maps names to encoded defaults (absent: required).
+
+    `cache` says whether results of earlier runs may be used again.
+    """
 
     name: str
     description: str = ""
@@ -142,6 +145,7 @@ class Graph(Value):
     scopes: tuple[Scope, ...] = ()
     groups: tuple[Group, ...] = ()
     outputs: dict[str, Expression] = {}
+    cache: bool = False
 
     def node(self, node_id: str) -> Node:
         """Return the node with this id; raises KeyError."""
