@@ -2,13 +2,16 @@
 
 Create-once is `PUT` with `If-None-Match: *`. A reply may be lost after the server applied the PUT, and the client's
 own retry then reports "exists" for one's own write: so on a conflict the object is read back, and equal bytes count as
-won only when this very call had an ambiguous failure before.
+won only when this very call had an ambiguous failure before. A conflict without an object is AWS's 409: two writers met,
+and it is tried again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
+import time
 import uuid
 from collections.abc import Iterator
 from datetime import timedelta
@@ -20,9 +23,11 @@ from trainlet.core.errors import PlatformError
 from trainlet.core.protocols import ObjectInfo
 
 _CHUNK = 16 << 20
+TRIES = 6
+FIRST_PAUSE_S = 0.05
 
 
-def connection(bucket: str) -> Any:
+def connection(bucket: str, *, retries: int = 5) -> Any:
     """Return obstore's view of a bucket, as the AWS_* variables say."""
     from obstore.store import S3Store as ObstoreS3
 
@@ -35,8 +40,7 @@ def connection(bucket: str) -> Any:
         bucket,
         region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",
         client_options={"allow_http": bool(endpoint and endpoint.startswith("http://")), "timeout": "60s"},
-        # Retries of a conditional PUT are ours: see `create`.
-        retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=60)},
+        retry_config={"max_retries": retries, "retry_timeout": timedelta(seconds=60)},
         **options,
     )
 
@@ -48,27 +52,33 @@ class S3Store:
         self.url = f"s3://{bucket}/{prefix}".rstrip("/")
         self._prefix = f"{prefix}/" if prefix else ""
         self._store = connection(bucket)
+        self._writes = connection(bucket, retries=0)  # retries of a conditional PUT are ours: see `create`
 
     def __repr__(self) -> str:
         return f"S3Store({self.url!r})"
 
     def create(self, key: str, data: bytes | memoryview) -> None:
         import obstore
-        from obstore.exceptions import AlreadyExistsError, BaseError
+        from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 
         body, ambiguous = bytes(data), False
-        for attempt in range(4):
+        for attempt in range(TRIES):
             try:
-                obstore.put(self._store, self._name(key), body, mode="create", use_multipart=False)
+                obstore.put(self._writes, self._name(key), body, mode="create", use_multipart=False)
                 return
             except AlreadyExistsError as error:
-                if ambiguous and self.get(key) == body:
-                    return
-                raise FileExistsError(key) from error
+                if self.exists(key):
+                    if ambiguous and self.get(key) == body:
+                        return
+                    raise FileExistsError(key) from error
+                failure: BaseError = error
+            except (PermissionDeniedError, UnauthenticatedError) as error:
+                raise self._failed(key, error) from error
             except BaseError as error:
-                ambiguous = True
-                if attempt == 3:
-                    raise self._failed(key, error) from error
+                ambiguous, failure = True, error
+            if attempt + 1 == TRIES:
+                raise self._failed(key, failure) from failure
+            time.sleep(random.uniform(0, FIRST_PAUSE_S * 3**attempt))
 
     def put_file(self, key: str, path: Path) -> None:
         import obstore
