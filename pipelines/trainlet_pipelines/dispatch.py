@@ -21,7 +21,7 @@ from trainlet.core.errors import UserError
 from trainlet.core.models import sha256_hex
 from trainlet.core.protocols import ObjectStore
 from trainlet.core.settings import Settings
-from trainlet_pipelines.pods import following, inputs, leases, orders, outputs, placements, reports, stations
+from trainlet_pipelines.pods import curves, following, inputs, leases, orders, outputs, placements, reports, stations
 from trainlet_pipelines.pods.stations import say
 from trainlet_pipelines.pods.taps import Tap
 
@@ -130,7 +130,7 @@ class _Dispatch:
         written.result(task.output)
         written.metrics(numbers)
         written.document("report", reports.of_task(self._url, task, numbers, timeline))
-        written.document("curve", reports.curve(task.node, points))
+        written.document("curve", curves.page(task.node, points))
         written.close()
         say(f"trainlet: {usage.gpu_seconds} GPU-seconds, {usage.cost_nano / 1e9:.6f} {usage.currency}")
         return stations.EXIT_DONE

@@ -1,11 +1,10 @@
-"""The Markdown and HTML that KFP's page shows of a task: what ran, where to look further, what it cost.
+"""The Markdown that KFP's page shows of a task: what ran, where to look further, what it cost.
 
 Links are in the Markdown, because KFP's page opens links of no other kind of artifact.
 """
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -80,28 +79,3 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
 def _cell(value: Any) -> str:
     text = "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
     return text.replace("|", "\\|").replace("\n", " ")
-
-
-def curve(title: str, points: Mapping[str, Sequence[tuple[int, float]]]) -> str:
-    """Return a page with one line chart for each metric, drawn without any library."""
-    parts = [f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title>"]
-    parts.append("<style>body{font:13px sans-serif}svg{border:1px solid #ccc;margin:4px 12px}</style>")
-    parts += [_chart(name, line) for name, line in points.items() if line]
-    if len(parts) == 2:
-        parts.append("<p>The step reported no metrics: ctx.metrics(step, loss=...) draws them here.</p>")
-    return "\n".join(parts) + "\n"
-
-
-def _chart(name: str, line: Sequence[tuple[int, float]], width: int = 420, height: int = 160) -> str:
-    steps, values = [step for step, _ in line], [value for _, value in line]
-    low, high = min(values), max(values)
-    wide, tall = max(1, steps[-1] - steps[0]), (high - low) or 1.0
-    places = " ".join(
-        f"{10 + (width - 20) * (step - steps[0]) / wide:.1f},{height - 10 - (height - 20) * (value - low) / tall:.1f}"
-        for step, value in line
-    )
-    caption = f"{html.escape(name)}: {values[0]:g} to {values[-1]:g} (least {low:g}, most {high:g})"
-    return (
-        f"<figure><figcaption>{caption}</figcaption><svg width={width} height={height}>"
-        f'<polyline fill="none" stroke="#1a73e8" stroke-width="2" points="{places}"/></svg></figure>'
-    )
