@@ -70,6 +70,8 @@ def test_the_command_submits_waits_and_tells_by_its_exit_code(shared: Any, kfp: 
     assert done.stdout.split() == ["run", run_id, f"{kfp.host}/#/runs/details/{run_id}"]
     listed = command("runs", "--kubeflow", kfp.host)
     assert run_id in listed.stdout and "KFP" in listed.stdout
+    others = command("runs", "--kubeflow", kfp.host, "--namespace", "somebody-else")
+    assert others.returncode == 0 and run_id not in others.stdout
     refused = command("submit", target, "--host", "kubeflow.example")
     assert (refused.returncode, "is no URL" in refused.stderr) == (2, True)
 

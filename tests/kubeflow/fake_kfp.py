@@ -91,7 +91,8 @@ class FakeKfp:
             case "POST", ["runs"]:
                 return self._create(self._read(body, "V2beta1Run"))
             case "GET", ["runs"]:
-                newest = sorted(self.runs.values(), key=lambda one: one.created_at, reverse=True)
+                mine = [one for one in self.runs.values() if query.get("namespace") in (None, self._namespace(one))]
+                newest = sorted(mine, key=lambda one: one.created_at, reverse=True)
                 return api.V2beta1ListRunsResponse(runs=newest[: int(query.get("page_size", 20))])
             case "GET", ["runs", run_id]:
                 return self._run(run_id)
@@ -102,6 +103,10 @@ class FakeKfp:
                     self.move(run_id, state)
                 return {}
         raise api.ApiException(status=404, reason=f"{method} {path}")
+
+    def _namespace(self, run: Any) -> str | None:
+        found: str | None = self.experiments[run.experiment_id].namespace
+        return found
 
     def _run(self, run_id: str) -> Any:
         if run_id not in self.runs:

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--limit", "-n", type=click.IntRange(1, 500), default=20, show_default=True)
 @click.option("--kubeflow", metavar="HOST", envvar="KF_PIPELINES_ENDPOINT", help="Also show the runs of a KFP server.")
+@click.option("--namespace", help="The profile's namespace of a multi-user KFP.")
 @output.json_option
-def runs(limit: int, kubeflow: str | None, as_json: bool) -> None:
+def runs(limit: int, kubeflow: str | None, namespace: str | None, as_json: bool) -> None:
     """List runs, the newest first."""
     found = connect(Settings.from_environment()).list_runs(limit)
-    theirs = _kubeflow_runs(kubeflow, limit) if kubeflow else []
+    theirs = _kubeflow_runs(kubeflow, namespace, limit) if kubeflow else []
     if as_json:
         shown = [view.model_dump(mode="json", exclude={"graph"}) for view in found]
         output.print_json([*shown, *(dataclasses.asdict(view) for view in theirs)])
@@ -59,10 +60,11 @@ def runs(limit: int, kubeflow: str | None, as_json: bool) -> None:
     output.table("", ["run", "state", "started (UTC)", "took", "tasks", "reason"], rows, numeric=("took",))
 
 
-def _kubeflow_runs(host: str, limit: int) -> Sequence[KubeflowView]:
+def _kubeflow_runs(host: str, namespace: str | None, limit: int) -> Sequence[KubeflowView]:
     from trainlet_pipelines.kubeflow import runs as kubeflow_runs
 
-    return kubeflow_runs.Server(host, token=os.environ.get("KF_PIPELINES_TOKEN")).list(limit)
+    token = os.environ.get("KF_PIPELINES_TOKEN")
+    return kubeflow_runs.Server(host, token=token, namespace=namespace).list(limit)
 
 
 @click.command()
