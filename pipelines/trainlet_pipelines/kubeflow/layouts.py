@@ -6,6 +6,7 @@ to give way is laid open again: its steps are then where it was.
 
 from __future__ import annotations
 
+import graphlib
 from collections.abc import Iterator
 
 from trainlet.core import graphs
@@ -100,13 +101,12 @@ class Layout:
         parts = self._levels[level]
         home = {one.id: part.id for part in parts for one in (part, *self.inside(part))}
         needs = {part.id: {home[one] for one in self.wanted(part) if one in home} for part in parts}
-        left = list(parts)
-        while left:
-            waiting = {part.id for part in left}
-            going = [part for part in left if not needs[part.id] & waiting]
-            if not going:
-                return left
-            left = [part for part in left if part not in going]
+        order = graphlib.TopologicalSorter(needs)
+        try:
+            order.prepare()
+        except graphlib.CycleError as error:
+            stuck = set(error.args[1])
+            return [part for part in parts if part.id in stuck]
         return []
 
 
