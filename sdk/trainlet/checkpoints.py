@@ -80,11 +80,35 @@ def diff(task: str, before: int, after: int, *, store: str | None = None) -> Dif
     return listing.diff(_open(store), _prefix(task), before, after)
 
 
-def export(task: str, path: str | Path, *, step: int | None = None, store: str | None = None) -> int:
-    """Write a checkpoint (the newest, or that of `step`) as a `.safetensors` file; returns its step."""
-    from trainlet_functions.checkpoints import listing
+def export(
+    task: str,
+    path: str | Path,
+    *,
+    step: int | None = None,
+    format: Literal["safetensors", "hf", "torch", "dcp"] = "safetensors",
+    only: str | None = None,
+    store: str | None = None,
+) -> int:
+    """Write a checkpoint (the newest, or that of `step`) for another tool; returns its step.
 
-    return listing.export(_open(store), _prefix(task), Path(path), step)
+    `safetensors` is one file; `hf` a folder with the weights of one object (`only`, or `model`) under their own names;
+    `torch` is what `torch.load(weights_only=True)` reads; `dcp` a folder of `torch.distributed.checkpoint`.
+    """
+    from trainlet_functions.checkpoints import formats
+
+    if format not in ("safetensors", "hf", "torch", "dcp"):
+        raise UserError(f"format={format!r} is none of safetensors, hf, torch, dcp.")
+    return formats.export(_open(store), _prefix(task), Path(path), format, step, only)
+
+
+def import_(task: str, path: str | Path, *, step: int = 0, store: str | None = None) -> Sequence[str]:
+    """Make what another tool has saved the newest checkpoint of a task or name; returns the names to register.
+
+    Takes a `.safetensors` file, a Hugging Face folder, a DCP folder, or a `torch.save` file, and runs no code from it.
+    """
+    from trainlet_functions.checkpoints import formats
+
+    return tuple(formats.bring_in(_open(store), _prefix(task), Path(path), step))
 
 
 def pin(task: str, step: int, *, store: str | None = None) -> None:

@@ -117,8 +117,10 @@ def copy(source: Any, target: Any) -> None:
 def new(dtype: str, shape: tuple[int, ...], kind: str) -> Any:
     """Return an array without content, of NumPy or of PyTorch."""
     if kind == "torch":
-        import torch
-
+        try:
+            import torch
+        except ImportError:
+            raise UserError("The checkpoint holds tensors of PyTorch: pip install 'trainlet[torch]'") from None
         return torch.empty(shape, dtype=getattr(torch, dtype))
     import numpy
 

@@ -1,10 +1,10 @@
-"""`trainlet checkpoints`: list, verify, compare, export, pin and remove what tasks have saved."""
+"""`trainlet checkpoints`: list, verify, compare, export, import, pin and remove what tasks have saved."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -82,11 +82,30 @@ def diff(task: str, store: str | None, before: int, after: int, as_json: bool) -
 
 @checkpoints.command()
 @_task
-@click.argument("path", type=click.Path(dir_okay=False))
+@click.argument("path", type=click.Path())
 @click.option("--step", type=int, help="Which checkpoint; default: the newest.")
-def export(task: str, store: str | None, path: str, step: int | None) -> None:
-    """Write a checkpoint as a .safetensors file."""
-    click.echo(f"step {saved.export(task, path, step=step, store=store)} is in {path}")
+@click.option("--format", "kind", type=click.Choice(["safetensors", "hf", "torch", "dcp"]), default="safetensors")
+@click.option("--only", metavar="NAME", help="One registered object, under its own names.")
+def export(
+    task: str,
+    store: str | None,
+    path: str,
+    step: int | None,
+    kind: Literal["safetensors", "hf", "torch", "dcp"],
+    only: str | None,
+) -> None:
+    """Write a checkpoint for another tool: a .safetensors file, a Hugging Face folder, torch.save, or DCP."""
+    found = saved.export(task, path, step=step, format=kind, only=only, store=store)
+    click.echo(f"step {found} is in {path}")
+
+
+@checkpoints.command("import")
+@_task
+@click.argument("path", type=click.Path(exists=True))
+@click.option("--step", type=int, default=0, show_default=True, help="The step that the checkpoint stands for.")
+def import_(task: str, store: str | None, path: str, step: int) -> None:
+    """Make what another tool has saved the newest checkpoint: .safetensors, Hugging Face, DCP, or torch.save."""
+    click.echo(f"step {step} holds {', '.join(saved.import_(task, path, step=step, store=store))}: register these")
 
 
 @checkpoints.command()

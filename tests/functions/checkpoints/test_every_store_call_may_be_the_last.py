@@ -166,7 +166,8 @@ def start_seaweedfs(program: str, folder: Path) -> tuple[subprocess.Popen[bytes]
     ports = {name: one.getsockname()[1] for name, one in sockets.items()}
     for one in sockets.values():
         one.close()
-    options = [f"-{name if 'grpc' in name else f'{name}.port'}={port}" for name, port in ports.items()]
+    options = ["-s3.port.iceberg=0", "-s3.port.lance=0"]  # else ports that are the same for every server
+    options += [f"-{name if 'grpc' in name else f'{name}.port'}={port}" for name, port in ports.items()]
     command = [program, "server", "-ip=127.0.0.1", f"-dir={folder}", "-filer", "-s3", "-volume.max=20", *options]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen([*command, "-master.volumeSizeLimitMB=64"], stdout=log, stderr=log)
