@@ -90,6 +90,7 @@ class Checkpointer:
         self._failures = 0
         self._upload_s = 0.0
         self._warned = False
+        self._rolling = False  # one upload after the other
 
     def register(self, **objects: Any) -> None:
         """Name what belongs to a checkpoint. Raises UserError for what cannot be saved without pickle."""
@@ -210,9 +211,8 @@ class Checkpointer:
     # -- when
 
     def _every_s(self) -> float:
-        if self._policy.every_s is not None:
-            return self._policy.every_s
-        return intervals.periodic_s(self._stager.stall_s, self._upload_s)
+        every_s = self._policy.every_s or intervals.periodic_s(self._stager.stall_s, self._upload_s)
+        return min(every_s, intervals.rolling_s(self._upload_s)) if self._rolling else every_s
 
     def _seconds_since(self, then_ns: int) -> float:
         return (self._clock.boot_ns() - then_ns) / 1e9
@@ -350,14 +350,16 @@ class Checkpointer:
             raise PlatformError(f"Saving a checkpoint failed {self._failures} times in a row; the last time: {error}")
 
     def _check_budget(self, outcome: Outcome) -> None:
-        """Warn once when a stop would not leave the time to upload a whole state."""
-        if self._warned or self._grace_s is None or not outcome.bytes_per_s:
+        """When a stop would not leave the time to upload a whole state, warn once, and upload all the time."""
+        if self._grace_s is None or not outcome.bytes_per_s:
             return
         size = self._stager.size_bytes
-        if not intervals.fits(size, self._grace_s, outcome.bytes_per_s):
+        self._rolling = not intervals.fits(size, self._grace_s, outcome.bytes_per_s)
+        if self._rolling and not self._warned:
             self._warned = True
             words = (
                 f"a checkpoint of {size / 2**20:.0f} MiB at {outcome.bytes_per_s / 2**20:.0f} MiB/s does not fit into "
-                f"grace={self._grace_s:g} s: a stop may lose the work since the last upload. Raise grace=, or save less."
+                f"grace={self._grace_s:g} s: a stop may lose the work since the last upload, so from now on one follows the "
+                "other. Raise grace=, or save less."
             )
             self._emit("warning", {"message": words})

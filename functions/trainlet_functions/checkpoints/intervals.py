@@ -21,6 +21,11 @@ def periodic_s(stall_s: float, upload_s: float, mtbf_s: float = MTBF_S) -> float
     return min(LONGEST_S, max(SHORTEST_S, 2 * upload_s, math.sqrt(2 * max(stall_s, 0.0) * mtbf_s)))
 
 
+def rolling_s(upload_s: float) -> float:
+    """Return the seconds between two saves when a stop leaves too little time for one: as soon as one is done."""
+    return max(1.0, upload_s)
+
+
 def staging_s(stall_s: float) -> float:
     """Return the seconds between two copies so that copying takes at most one hundredth of the time."""
     return stall_s / STALL_SHARE

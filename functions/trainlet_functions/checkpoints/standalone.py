@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from trainlet.client.stores import open_store
+from trainlet.core.errors import UserError
 from trainlet.core.protocols import ObjectStore
 from trainlet.core.specs import CheckpointPolicy
 from trainlet_functions.checkpoints import sidecars, stages
@@ -25,6 +26,12 @@ from trainlet_functions.checkpoints.links import Line
 
 def start(name: str, store_url: str, policy: CheckpointPolicy) -> Standalone:
     """Return a checkpointer for `runs/<name>` in a store, as the next epoch, with a new sidecar process."""
+    rank = os.environ.get("RANK", "0")
+    if rank.isdecimal() and int(rank) > 0:
+        raise UserError(
+            f"This is rank {rank}, and tl.checkpoint({name!r}) is for one process: each rank would shut out the one before. "
+            "Save on rank 0 alone, give each rank a name of its own, or run this as a step with ranks=."
+        )
     store = open_store(store_url)  # a store that cannot be opened is told here, not by another process
     buffers = [stages.anonymous_file() for _ in range(2)]
     ours, theirs = socket.socketpair()

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import trainlet as tl
 
@@ -66,3 +67,9 @@ def test_C1_a_killed_script_leaves_its_newest_staged_state(tmp_path: Path) -> No
         time.sleep(0.05)
     assert restored(store) >= 1
     assert tl.checkpoints.ls("mine", store=store)[0].reason == "lost"
+
+
+def test_another_rank_than_the_first_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(tl.UserError, match=r"rank 1.*Save on rank 0"):
+        tl.checkpoint("mine", store=str(tmp_path / "store"))
