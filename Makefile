@@ -55,8 +55,8 @@ test-torch: $(VENV)-torch/.ready  ## Run the tests that need PyTorch, Lightning 
 bench: $(VENV)/.dev  ## Measure, beside a peer where one exists; JSON on stdout and in benchmarks/results.json.
 	$(BIN)/python benchmarks/run.py
 
-bench-checkpoint: $(VENV)/.dev  ## Measure what a checkpoint costs the training thread, beside a plain copy.
-	$(BIN)/python benchmarks/bench_checkpoint.py
+bench-checkpoint: $(VENV)/.dev  ## Measure what a checkpoint costs the training thread, beside a plain copy, and peers after test-torch.
+	OMP_NUM_THREADS=1 $(if $(wildcard $(VENV)-torch/.ready),$(VENV)-torch/bin,$(BIN))/python benchmarks/bench_checkpoint.py 512
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

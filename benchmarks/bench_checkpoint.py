@@ -1,7 +1,9 @@
 """What a checkpoint costs the training thread, beside a plain copy of the same bytes: JSON on stdout.
 
 `python benchmarks/bench_checkpoint.py [MiB]`. The saver commits to a directory with fsync; the next copy goes to the
-other buffer meanwhile, as in training.
+other buffer meanwhile, as in training. Where PyTorch is (`make test-torch` makes such an environment), what blocks the
+training thread in torch.save, safetensors and DCP is measured in the same run, writing the same bytes to the same disk
+(they do not fsync).
 """
 
 from __future__ import annotations
@@ -15,6 +17,44 @@ import time
 import numpy as np
 
 import trainlet as tl
+
+
+def peers(arrays: dict[str, np.ndarray]) -> dict[str, float]:
+    """Return the milliseconds that others block the training thread for: the first time, and the median of three more."""
+    try:
+        import safetensors.torch
+        import torch
+        import torch.distributed.checkpoint as dcp
+    except ImportError:
+        return {}
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
+    state = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    found: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+
+        def asynchronous(number: int) -> object:
+            return dcp.async_save(state, checkpoint_id=f"{folder}/async{number}")
+
+        ways = {
+            "torch_save": lambda number: torch.save(state, f"{folder}/torch"),
+            "safetensors": lambda number: safetensors.torch.save_file(state, f"{folder}/safetensors"),
+            "dcp_sync": lambda number: dcp.save(state, checkpoint_id=f"{folder}/dcp{number}"),
+            "dcp_async": asynchronous,
+        }
+        for name, save in ways.items():
+            took = []
+            for number in range(4):
+                began = time.perf_counter()
+                pending = save(number)
+                took.append(time.perf_counter() - began)
+                if name == "dcp_async":
+                    pending.result()
+            found[f"{name}_first_ms"] = round(took[0] * 1e3, 1)
+            found[f"{name}_ms"] = round(statistics.median(took[1:]) * 1e3, 1)
+    dist.destroy_process_group()
+    return found
 
 
 def main() -> None:
@@ -58,6 +98,7 @@ def main() -> None:
                 "stall_over_memcpy": round(statistics.median(stalls) / statistics.median(copies), 3),
                 "commit_s": round(statistics.median(commits), 3),
                 "restore_verified_gb_per_s": round(size / restored / 1e9, 2),
+                "peers_block_ms": peers(arrays),
             },
             indent=1,
         )

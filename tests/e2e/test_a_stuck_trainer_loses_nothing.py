@@ -12,14 +12,15 @@ import pytest
 pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("kills")]
 
 
-@pytest.mark.parametrize("how", ["stopped", "in a call"])
+@pytest.mark.parametrize(("how", "times"), [("stopped", 1), ("in a call", 1), ("stopped", 2)])
 def test_C1_sigterm_commits_the_newest_staged_step_of_a_trainer_that_cannot_answer(
-    alone: Any, faulty: Any, tmp_path: Path, how: str
+    alone: Any, faulty: Any, tmp_path: Path, how: str, times: int
 ) -> None:
     path = tmp_path / "mark"
     run = faulty.stuck.spawn(how, str(path))
     alone.eventually(path.exists, 90)
-    os.kill(alone.worker_pid(run.tasks[0].attempts[-1].worker), signal.SIGTERM)
+    for _ in range(times):
+        os.kill(alone.worker_pid(run.tasks[0].attempts[-1].worker), signal.SIGTERM)
     result = run.result(120)
     assert result["sum"] == sum(range(10))
     assert result["began"] >= 3, "at most what lies between two copies is done again"
