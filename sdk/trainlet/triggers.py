@@ -209,11 +209,11 @@ def _filters(
         dialects.insert(0, {"exact": exact})
     if where is not None:
         dialects.append({"cesql": where})
-    return [*dialects, *(dict(one) for one in more)] or [{"not": {"exact": {"type": ""}}}]
+    return [*dialects, *(dict(one) for one in more)] or [{"cesql": "EXISTS type"}]
 
 
 def _compile(dialects: list[dict[str, Any]], at: str) -> Any:
-    from trainlet_functions.triggers import plain as compiler
+    from trainlet_functions.triggers import filters as compiler
 
     try:
         return compiler.compile(dialects)

@@ -17,7 +17,7 @@ from trainlet.core.events import Event
 from trainlet.core.triggers import Flow, Subscription
 from trainlet_functions.state import schema
 from trainlet_functions.state.database import Transaction
-from trainlet_functions.triggers import plain as filters
+from trainlet_functions.triggers import filters
 
 _TABLE = schema.triggers
 _KEPT = 64  # projects whose compiled subscriptions stay in memory

@@ -1,41 +1,14 @@
-"""The plainest filters, paths and moments: exact attributes, JSON Pointers and simple JSONPaths, fixed intervals."""
+"""The plainest paths and moments: JSON Pointers and simple JSONPaths, fixed intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from trainlet.core.durations import parse_duration_s
 from trainlet.core.errors import UserError
-from trainlet.core.events import Event
 from trainlet.core.triggers import Parameter
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """All of these attributes must have exactly these values."""
-
-    wanted: dict[str, str]
-
-    def matches(self, event: Event) -> bool:
-        """Say whether an event fits."""
-        return all(str(event.attributes.get(name, "")) == value for name, value in self.wanted.items())
-
-    def index_keys(self) -> list[tuple[str | None, str | None]] | None:
-        """Return the exact (type, source) that are needed."""
-        return [(self.wanted.get("type"), self.wanted.get("source"))]
-
-
-def compile(specs: Sequence[dict[str, Any]]) -> Filter:
-    """Make a filter of a list of dialects; raises UserError."""
-    wanted: dict[str, str] = {}
-    for spec in specs:
-        if set(spec) != {"exact"} or not isinstance(spec["exact"], dict):
-            raise UserError(f"The filter {spec!r} is not known. Write {{'exact': {{'type': ...}}}}.")
-        wanted |= {str(name): str(value) for name, value in spec["exact"].items()}
-    return Filter(wanted)
 
 
 def value(name: str, parameter: Parameter, form: dict[str, Any]) -> Any:

@@ -14,8 +14,7 @@ from trainlet.core.events import from_json
 from trainlet.core.triggers import Schedule, Subscription, TriggerView
 from trainlet_functions.state import functions, schema
 from trainlet_functions.state.database import Transaction, plain
-from trainlet_functions.triggers import firing, flow, matching, ticks
-from trainlet_functions.triggers import plain as filters
+from trainlet_functions.triggers import filters, firing, flow, matching, ticks
 
 MAX_TRIGGERS = 10_000  # of one project
 _TABLE, _MATCHES, _FIRINGS = schema.triggers, schema.matches, schema.firings
@@ -73,6 +72,8 @@ def check(tx: Transaction, project: str, name: str, spec: Subscription | Schedul
         ticks.next_ns(spec, tx.now_ns)
         return
     compiled = filters.compile(spec.filters)
+    if compiled.index_keys() == []:
+        raise UserError(f"{name}: no event can pass the filters: they ask for several types or sources at once.")
     if spec.example is not None:
         example = from_json(spec.example, f"{name}: the example")
         if not compiled.matches(example):
