@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -119,11 +119,22 @@ class World:
         return [run.params["data"] for run in self.runs()]
 
 
+def _open(url: str) -> World:
+    clock = ManualClock()
+    database = Database(url, clock)
+    database.migrate()
+    return World(database, clock)
+
+
+@pytest.fixture
+def make_world() -> Callable[[str], World]:
+    """Return what makes a world on a database of one's own."""
+    return _open
+
+
 @pytest.fixture
 def world(database_url: str) -> Iterator[World]:
     """Return a migrated database with one function."""
-    clock = ManualClock()
-    database = Database(database_url, clock)
-    database.migrate()
-    yield World(database, clock)
-    database.close()
+    found = _open(database_url)
+    yield found
+    found.database.close()
