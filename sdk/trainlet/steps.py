@@ -53,6 +53,10 @@ class Step(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<step {self.name}>"
 
+    def __reduce__(self) -> str:
+        """Let pickle name a step where it stands, as it does with functions: a step may use a process pool."""
+        return self._function.__qualname__
+
     @property
     def returns(self) -> Any:
         """Return the annotation of the function's result; Any when there is none."""

@@ -91,9 +91,12 @@ def _serve(settings: Settings, options: argparse.Namespace, cluster: Cluster | N
         if embedded and not options.stay and platform.idle():
             reason = "idleness"
             break
+        if embedded and not _is_found(settings.home):
+            reason = "its home being gone, or another platform in it"
+            break
     _LOG.info("stopping because of %s", reason)
     platform.close()
-    if embedded:
+    if embedded and _is_found(settings.home):
         with contextlib.suppress(OSError):
             (settings.home / "platform.json").unlink()
     server.close()
@@ -145,6 +148,14 @@ def _publish(home: Path, url: str, token: str) -> None:
         json.dump(known, file)
     (home / "port").write_text(url.rsplit(":", 1)[1])
     temporary.replace(home / "platform.json")
+
+
+def _is_found(home: Path) -> bool:
+    """Say whether the file that leads clients here still does: who deletes a home expects its platform to end."""
+    try:
+        return bool(json.loads((home / "platform.json").read_text())["pid"] == os.getpid())
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 @contextlib.contextmanager

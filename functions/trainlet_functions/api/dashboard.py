@@ -9,6 +9,7 @@ from flask import Flask, Response, redirect, render_template_string, request
 from werkzeug.wrappers import Response as BaseResponse
 
 from trainlet.core import wire
+from trainlet.core.clocks import rfc3339
 from trainlet.core.errors import AccessError
 from trainlet_functions.api import pages
 from trainlet_functions.api.routes import identity
@@ -24,7 +25,9 @@ def install(app: Flask, platform: Platform) -> None:
     """Add the pages."""
     app.jinja_env.filters["money"] = pages.money
     app.jinja_env.filters["clock"] = pages.clock
-    app.jinja_env.filters["span"] = pages.span
+    app.jinja_env.filters["span"] = lambda start, end: pages.span(
+        start, end or rfc3339(platform.database.clock.wall_ns())
+    )
 
     @app.get("/")
     def home() -> BaseResponse | str:
@@ -53,7 +56,7 @@ def install(app: Flask, platform: Platform) -> None:
             run = runs.get(tx, who.project, run_id)
             found = runs.changes(tx, who.project, run_id, 0).tasks
             usage = reports.usage(tx, who.project, run_id=run_id)
-            lines = logs.read(tx, run_id, limit=LOG_LINES, store=platform.store)
+            lines = logs.last(tx, run_id, limit=LOG_LINES, store=platform.store)
             history = {task.key: tasks.timeline(tx, who.project, task.key) for task in found}
         per_task = {task.key: pages.Spent.of(usage, task.key) for task in found}
         ordered = sorted(found, key=lambda task: task.created_at)

@@ -63,6 +63,7 @@ td.num, th.num { text-align: right; font-variant-numeric: tabular-nums; white-sp
 .queued, .dispatched, .canceled, .preempted, .lost { color: var(--wait); }
 pre { background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: .75rem; overflow: auto;
   max-height: 32rem; font-size: 13px; margin: 0; }
+pre.log { display: flex; flex-direction: column-reverse; } /* opens at its newest line, without a script */
 .error { border-left: 3px solid var(--bad); padding-left: .75rem; white-space: pre-wrap; }
 .note { background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: .5rem .75rem; }
 ul { margin: .25rem 0; padding-left: 1.1rem; } a { color: var(--busy); }
@@ -76,7 +77,8 @@ RUNS = """<h1>Runs of {{ project }}</h1>
 <table><tr><th>run</th><th>state</th><th>tasks</th><th>started (UTC)</th><th>took</th><th class="num">GPU-seconds</th>
 <th class="num">cost</th></tr>
 {% for run in runs %}<tr><td><a href="/runs/{{ run.id }}">{{ run.id }}</a><br><span class="soft">{{ run.pipeline }}</span></td>
-<td class="state {{ run.state }}">{{ run.state }}</td>
+<td><span class="state {{ run.state }}">{{ run.state }}</span>{% if run.state in ("failed", "canceled") %}<br>
+<span class="soft">{{ run.reason }}</span>{% endif %}</td>
 <td>{% for state, count in run.task_counts.items() %}<span class="{{ state }}">{{ count }} {{ state }}</span> {% endfor %}</td>
 <td>{{ run.created_at[:10] }} {{ run.created_at|clock }}</td><td>{{ run.created_at|span(run.finished_at) }}</td>
 <td class="num">{{ spent[run.id].gpu_seconds }}{% if spent[run.id].virtual %} <span class="soft">virtual</span>{% endif %}</td>
@@ -103,12 +105,13 @@ real ones would have taken.</p>{% endif %}
 <td class="num">{{ spent[task.key].cost_nano|money }}</td></tr>
 {% if task.error %}<tr><td colspan="7"><div class="error">{{ task.error.type }}: {{ task.error.message }}{% if task.error.where %}
 at {{ task.error.where }}{% endif %}{% if task.error.hint %}
-{{ task.error.hint }}{% endif %}</div></td></tr>{% endif %}{% endfor %}
+{{ task.error.hint }}{% endif %}</div>{% if task.error.traceback %}<pre>{{ task.error.traceback }}</pre>{% endif %}</td></tr>{% endif %}{% endfor %}
 <tr><td colspan="5"><strong>total</strong></td><td class="num">{{ usage.gpu_seconds }}</td>
 <td class="num">{{ usage.cost_nano|money }} {{ usage.currency }}</td></tr></table>
 <h2>Timeline</h2>{% for task in tasks %}<details><summary>{{ task.node }}</summary><ul>{% for e in history[task.key]
 %}<li><span class="soft">{{ e.at|clock }}</span> <span class="{{ e.state }}">{{ e.state }}</span> {{ e.reason }}
 <span class="soft">({{ e.actor }}{% if e.epoch %}, epoch {{ e.epoch }}{% endif %})</span></li>{% endfor %}</ul></details>{% endfor %}
-<h2>Log</h2>{% if lines %}<pre>{% for line in lines %}{{ line.at|clock }} [{{ line.node }}{% if line.epoch > 1 %} #{{ line.epoch
+<h2>Log</h2>{% if lines and lines[0].seq > 1 %}<p class="soft">The last {{ lines|length }} lines;
+<code>trainlet logs {{ run.id }}</code> prints all.</p>{% endif %}{% if lines %}<pre class="log"><span>{% for line in lines %}{{ line.at|clock }} [{{ line.node }}{% if line.epoch > 1 %} #{{ line.epoch
 }}{% endif %}{% if line.rank %} rank {{ line.rank }}{% endif %}] {{ line.text }}
-{% endfor %}</pre>{% else %}<p class="soft">No lines yet.</p>{% endif %}"""
+{% endfor %}</span></pre>{% else %}<p class="soft">No lines yet.</p>{% endif %}"""

@@ -105,6 +105,13 @@ def read(
             return lines
 
 
+def last(tx: Transaction, run_id: str, *, limit: int, store: ObjectStore | None = None) -> list[wire.LogLine]:
+    """Return the newest lines of a run, in order."""
+    query = sa.select(schema.runs.c.log_seq).where(schema.runs.c.id == run_id)
+    newest = int(tx.conn.execute(query).scalar() or 0)
+    return read(tx, run_id, after=max(0, newest - limit), limit=limit, store=store)
+
+
 def _unfold(batch: sa.Row[Any], after: int = 0, limit: int = 1_000_000_000) -> list[wire.LogLine]:
     """Return up to `limit` lines of a row that come after a sequence number."""
     first = batch.seq_end - batch.count + 1

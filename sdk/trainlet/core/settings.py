@@ -52,6 +52,11 @@ class Settings(Value):
             value = env.get(f"TRAINLET_{field.upper()}")
             if value is not None:
                 limits[field] = value
+        api = env.get("TRAINLET_API") or None
+        if api is not None and not api.startswith(("http://", "https://")):
+            raise UserError(
+                f"TRAINLET_API={api!r} is no URL. Write it as https://HOST or http://HOST:PORT, or unset it."
+            )
         home = env.get("TRAINLET_HOME")
         if home is None:
             import platformdirs
@@ -60,7 +65,7 @@ class Settings(Value):
         try:
             return cls(
                 home=Path(home).expanduser().absolute(),
-                api=env.get("TRAINLET_API") or None,
+                api=api,
                 token=env.get("TRAINLET_TOKEN") or None,
                 project=env.get("TRAINLET_PROJECT") or "default",
                 limits=Limits.model_validate(limits),

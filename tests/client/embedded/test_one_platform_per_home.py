@@ -49,6 +49,19 @@ def test_a_client_starts_a_platform_that_died_anew(settings):
     client.close()
 
 
+def test_a_platform_whose_home_is_gone_ends_and_leaves_the_next_one_alone(settings):
+    client = connect(settings)
+    first = psutil.Process(client.get_info().pid)
+    client.close()
+    settings.home.rename(settings.home.with_name("thrown-away"))
+    client = connect(settings)
+    assert client.get_info().pid != first.pid
+    client.close()
+    psutil.wait_procs([first], timeout=60)
+    assert not first.is_running() or first.status() == psutil.STATUS_ZOMBIE
+    assert embedded.find(settings.home) is not None, "the old one took the note of the new one with it"
+
+
 def test_a_platform_that_cannot_start_says_why(settings, monkeypatch):
     monkeypatch.setenv("TRAINLET_DATABASE_URL", "nonsense://nowhere")
     with pytest.raises(PlatformError, match=r"did not start \(exit \d+\)") as caught:

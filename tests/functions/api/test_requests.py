@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -117,3 +118,21 @@ def test_the_dashboard_escapes_what_users_name(stand: Any, http: Any, person: An
     page = http.get("/").text
     assert "evil" in page and "<script>" not in page
     assert http.get("/runs/evil").status_code == 200
+
+
+def test_T8_the_page_of_a_run_shows_its_newest_lines_and_why_it_failed(
+    stand: Any, http: Any, worker: Any, task: str
+) -> None:
+    token = worker("POST", f"/v1/attempts/{task}/1:claim", {"worker": "w", "nonce": "n"}).json["token"]
+    headers = {"Authorization": f"Bearer {token}"}
+    lines = [[1, "stdout", f"line {number}."] for number in range(700)]
+    http.post(f"/v1/attempts/{task}/1:logs", json={"offset": 0, "lines": lines}, headers=headers)
+    http.get(f"/?token={stand.token('client')}")
+    running = http.get("/runs/r").text
+    assert "line 699." in running and "line 200." in running and "line 199." not in running
+    assert "The last 500 lines" in running and "trainlet logs r" in running
+    assert re.search(r"<td>\d+\.\d s</td>", running), "a task that runs shows how long it has been running"
+    error = {"kind": "user", "type": "ValueError", "message": "no", "traceback": "Traceback\n  File mine.py, line 7"}
+    ending = {"worker": "w", "outcome": "failed", "error": error}
+    assert http.post(f"/v1/attempts/{task}/1:finish", json=ending, headers=headers).status_code == 200
+    assert "File mine.py, line 7" in http.get("/runs/r").text

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 import trainlet as tl
@@ -81,3 +83,7 @@ def test_a_context_annotation_that_is_a_name_unknown_at_runtime_still_counts() -
     source = "from __future__ import annotations\ndef late(x: Missing, ctx: tl.Context): return x\n"
     exec(source, namespace)
     assert tl.step(namespace["late"]).signature.context == "ctx"  # type: ignore[call-overload]
+
+
+def test_a_step_can_be_given_to_a_process_pool() -> None:
+    assert pickle.loads(pickle.dumps(double)) is double
