@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from imitation.clusters import ImitationCluster
+from real.clusters import RealCluster, Target, opened
 
 from trainlet.client.http import Client
 from trainlet.core import wire
@@ -23,9 +25,9 @@ CODE = Path(__file__).parent / "code"
 class Training:
     """What a person does with a training API on a cluster."""
 
-    def __init__(self, cluster: ImitationCluster, home: Path) -> None:
+    def __init__(self, cluster: ImitationCluster | RealCluster, home: Path) -> None:
         self.cluster = cluster
-        self.settings = Settings(home=home, api=cluster.url, token=cluster.token)
+        self.settings = Settings(home=home, api=cluster.url, token=cluster.token, project=cluster.project)
         self.client = Client(cluster.url, cluster.token)
         self.steps = _module()
 
@@ -63,7 +65,7 @@ class Training:
 
     def eventually(self, look: Callable[[], Any], timeout_s: float = 60.0, what: str = "it") -> Any:
         """Look again until there is something."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + timeout_s * self.cluster.patience
         while not (found := look()):
             assert time.monotonic() < deadline, f"{what} did not happen within {timeout_s:g} s"
             time.sleep(0.05)
@@ -79,14 +81,16 @@ def _module() -> Any:
 
 
 @pytest.fixture
-def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ImitationCluster]:
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ImitationCluster | RealCluster]:
     """A cluster of this test's own; a test's parameters are its settings."""
-    found = ImitationCluster(tmp_path, **getattr(request, "param", {}))
+    settings = getattr(request, "param", {})
+    target = Target.from_environment(os.environ)
+    found = ImitationCluster(tmp_path, **settings) if target is None else opened(target, tmp_path, **settings)
     yield found
     found.close()
 
 
 @pytest.fixture
-def training(cluster: ImitationCluster, tmp_path: Path) -> Training:
+def training(cluster: ImitationCluster | RealCluster, tmp_path: Path) -> Training:
     """A person's way to the training API of the cluster."""
     return Training(cluster, tmp_path / "person")

@@ -19,7 +19,7 @@ def test_T3_a_pod_that_drains_saves_and_the_next_one_goes_on(training: Any, clus
     cluster.delete_pod(first)
     training.eventually(lambda: training.client.get_task(key).epoch == 2, what="another attempt")
     attempt = training.client.get_task(key).attempts[0]
-    assert (attempt.state, attempt.worker) == ("preempted", f"trainlet-default.{first}")
+    assert (attempt.state, attempt.worker) == ("preempted", f"{cluster.namespace}.{first}")
     assert "drains" in attempt.reason
     found = training.result(key, timeout_s=90)
     assert found["first"] > 0
@@ -35,7 +35,7 @@ def test_T3_a_pod_that_is_killed_is_replaced_from_its_checkpoint(training: Any, 
     assert found["attempt"] == 2
     assert found["first"] > 0
     states = [attempt.state for attempt in training.client.get_task(key).attempts]
-    assert states == ["lost", "succeeded"]
+    assert states in (["lost", "succeeded"], ["preempted", "succeeded"]), "a kubelet may leave two seconds to save"
 
 
 def test_T3_a_lost_node_costs_one_lease(training: Any, cluster: Any) -> None:

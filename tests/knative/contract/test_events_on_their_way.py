@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 WAKE_UP = {
     "ce-specversion": "1.0",
     "ce-type": "dev.trainlet.step.requested",
@@ -18,6 +20,7 @@ DATA = {"task": "forged", "epoch": 1, "function": "held", "project": "default", 
 
 
 def test_S1_an_event_that_the_api_did_not_sign_runs_nothing(training: Any, cluster: Any) -> None:
+    cluster.imitates("a look into the broker")
     training.deploy()
     key = training.start(30)
     pod = training.pod_of(key)
@@ -32,6 +35,7 @@ def test_S1_an_event_that_the_api_did_not_sign_runs_nothing(training: Any, clust
 
 def test_T4_a_task_whose_event_was_lost_is_announced_again(training: Any, cluster: Any) -> None:
     """The broker acknowledges and loses everything: the floor brings a pod only after a first event, so one must come."""
+    cluster.imitates("a broker that loses events")
     training.deploy()
     cluster.broker.lossy = True
     key = training.start(0.3)
@@ -41,6 +45,7 @@ def test_T4_a_task_whose_event_was_lost_is_announced_again(training: Any, cluste
 
 
 def test_an_event_for_a_task_that_is_over_is_acknowledged_and_does_nothing(training: Any, cluster: Any) -> None:
+    cluster.imitates("a look into the broker")
     training.deploy()
     key = training.start(0.3)
     training.result(key)
@@ -50,3 +55,29 @@ def test_an_event_for_a_task_that_is_over_is_acknowledged_and_does_nothing(train
     training.eventually(lambda: len(cluster.broker.delivered) > before)
     assert cluster.broker.delivered[-1][1] == 202
     assert len(training.client.get_task(key).attempts) == 1
+
+
+def test_T4_an_event_that_a_pod_could_not_take_is_delivered_again(training: Any, cluster: Any) -> None:
+    """The pod that the event starts finds no training API: it answers 503, and the broker comes again."""
+    cluster.imitates("a look into the broker")
+    training.deploy()
+    key = training.start(0.3)
+    training.eventually(lambda: cluster.broker.accepted, what="the broker has the event")
+    cluster.kill_api()
+    training.eventually(lambda: 503 in cluster.broker.answers_to(key), what="a pod says that it cannot")
+    cluster.start_api()
+    assert training.result(key)["attempt"] == 1
+    training.eventually(lambda: cluster.broker.answers_to(key)[-1] == 202, what="the event is acknowledged")
+
+
+@pytest.mark.parametrize("cluster", [{"speed": 40.0, "start_s": 60}], indirect=True)
+def test_T4_a_dead_letter_is_said_and_its_task_runs_all_the_same(training: Any, cluster: Any) -> None:
+    """No node fits for so long that the broker gives up: the task says so, and runs when there is one."""
+    cluster.imitates("a cluster without nodes, and a broker without patience")
+    training.deploy()
+    cluster.lose_nodes()
+    cluster.broker.retries = 1
+    key = training.start(0.3)
+    training.eventually(lambda: "the broker gave up on it" in training.client.get_task(key).reason, what="it says so")
+    cluster.lose_nodes(False)
+    assert training.result(key)["attempt"] == 1

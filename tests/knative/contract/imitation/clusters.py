@@ -41,6 +41,8 @@ class ImitationCluster:
     """A cluster on loopback."""
 
     name = "imitation"
+    namespace, project = NAMESPACE, "default"
+    patience = 1.0
 
     def __init__(
         self,

@@ -32,6 +32,7 @@ class Broker:
         self.accepted: list[tuple[dict[str, str], bytes]] = []
         self.lost = 0
         self.duplicate = False  # deliver everything twice
+        self.retries: int | None = None  # fewer than a Trigger says
         self.lossy = False  # acknowledge everything and deliver nothing
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -41,6 +42,11 @@ class Broker:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+    def answers_to(self, task: str) -> list[int]:
+        """Return what the subscribers answered to the events of a task."""
+        ids = {headers["ce-id"] for headers, _ in self.accepted if headers["ce-subject"] == task}
+        return [status for event_id, status in self.delivered if event_id in ids]
 
     def _accept(self, namespace: str, headers: dict[str, str], body: bytes) -> None:
         if self.lossy:
@@ -58,9 +64,10 @@ class Broker:
 
     def _deliver(self, namespace: str, trigger: dict[str, Any], headers: dict[str, str], body: bytes) -> None:
         delivery, function = trigger["spec"]["delivery"], trigger["spec"]["subscriber"]["ref"]["name"]
-        timeout_s, backoff_s = _seconds(delivery["timeout"]), _seconds(delivery["backoffDelay"]) / self._speed
+        timeout_s, backoff_s = (_seconds(delivery[name]) / self._speed for name in ("timeout", "backoffDelay"))
         status = 0
-        for number in range(delivery["retry"] + 1):
+        retries = delivery["retry"] if self.retries is None else self.retries
+        for number in range(retries + 1):
             status = self._serving.request(namespace, function, headers, body, timeout_s)
             self.delivered.append((headers["ce-id"], status))
             if status not in _RETRIED:
