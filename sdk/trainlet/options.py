@@ -14,14 +14,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from trainlet.core import durations, gpus, specs
+from trainlet.core import durations, gpus, specs, tags
 from trainlet.core.bundles import MANIFEST
 from trainlet.core.errors import UserError
 
 Duration = str | int | float | timedelta
 OPTION_NAMES = (
     "gpu", "cpu", "memory", "retries", "timeout", "checkpoint", "ranks", "packages", "secrets", "image", "name",
-    "max_workers", "grace", "allow_pickle", "backend",
+    "max_workers", "grace", "allow_pickle", "backend", "tags",
 )  # fmt: skip
 BACKENDS = get_args(specs.Backend)
 
@@ -115,6 +115,7 @@ class Options:
     grace_s: float = 30.0
     allow_pickle: bool = False
     backend: specs.Backend = "service"
+    tags: dict[str, str] = field(default_factory=dict)
 
 
 def parse(raw: dict[str, Any], folder: Path | None = None) -> Options:
@@ -160,6 +161,8 @@ def parse(raw: dict[str, Any], folder: Path | None = None) -> Options:
                 f"{durations.nearest(str(given['backend']), BACKENDS)}"
             )
         changes["backend"] = given["backend"]
+    if "tags" in given:
+        changes["tags"] = tags.parse_tags(given["tags"], "tags=")
     return replace(parsed, **changes)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
@@ -46,7 +46,7 @@ class Pipeline(Generic[P, R]):
             if parameter.kind is parameter.VAR_KEYWORD:
                 at = locations.of(function)
                 raise UserError(f"{at}: **{parameter.name} is no parameter of a run. Name each one.")
-            if parameter.name in ("isolated", "budget", "labels", "cache"):
+            if parameter.name in ("isolated", "budget", "tags", "cache"):
                 at = locations.of(function)
                 raise UserError(f"{at}: {parameter.name}= is an option of .run() or .local(). Rename the parameter.")
         try:
@@ -158,14 +158,15 @@ class Pipeline(Generic[P, R]):
         self,
         *,
         budget: str | float | None = None,
-        labels: dict[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
         cache: bool = False,
         **params: Any,
     ) -> Run:
         """Start on the training API and return the Run. `budget` ("20 USD") stops it after a checkpoint.
 
-        `labels` are shown with the run and in its bill. `cache=True` does not repeat tasks whose code and inputs are
-        those of an earlier run with `cache=True`; they cost nothing and are not among this run's tasks.
+        `tags` ({"team": "vision"}) are shown with the run and on every row of its bill. `cache=True` does not repeat
+        tasks whose code and inputs are those of an earlier run with `cache=True`; they cost nothing and are not among
+        this run's tasks.
         """
         self._check_complete(params)
         budget_nano = None if budget is None else durations.parse_money_nano(budget, "budget=")
@@ -174,7 +175,7 @@ class Pipeline(Generic[P, R]):
 
         values = {**traced.values, **params}
         graph = traced.graph.model_copy(update={"cache": cache})
-        return runs.start(graph, values, traced.steps, budget_nano=budget_nano, labels=labels)
+        return runs.start(graph, values, traced.steps, budget_nano=budget_nano, tags=tags)
 
     @boundary
     def deploy(self) -> dict[str, list[str]]:

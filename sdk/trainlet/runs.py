@@ -24,6 +24,7 @@ from trainlet.core import codecs, graphs, wire
 from trainlet.core.errors import NotFoundError, PlatformError, StepFailed, TrainletError, UserError
 from trainlet.core.settings import Settings
 from trainlet.core.specs import dns_label
+from trainlet.core.tags import parse_tags
 
 if TYPE_CHECKING:
     from trainlet.client.http import Client
@@ -51,9 +52,10 @@ def start(
     steps: Mapping[str, Step[Any, Any]],
     *,
     budget_nano: int | None = None,
-    labels: Mapping[str, str] | None = None,
+    tags: Mapping[str, str] | None = None,
 ) -> Run:
     """Register what the graph needs, create the run, and drive it from a thread of this process."""
+    labels = parse_tags(tags or {}, "tags=")
     from trainlet_pipelines.plans import Plan
 
     given = {**graph.parameters, **params}
@@ -69,7 +71,7 @@ def start(
         params=encoded,
         dispatcher=lease,
         budget_nano=budget_nano,
-        labels=dict(labels or {}),
+        labels=labels,
     )
     session.client.put_run(run_id, body)
     run = Run(run_id, session)

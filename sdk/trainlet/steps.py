@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
@@ -110,6 +110,7 @@ class Step(Generic[P, R]):
         grace: options.Duration | None = None,
         allow_pickle: bool | None = None,
         backend: specs.Backend | None = None,
+        tags: Mapping[str, str] | None = None,
         **unknown: Any,
     ) -> Step[P, R]:
         """Return a copy with these options changed; those that are left out stay as they are."""
@@ -117,7 +118,7 @@ class Step(Generic[P, R]):
             "gpu": gpu, "cpu": cpu, "memory": memory, "retries": retries, "timeout": timeout, "checkpoint": checkpoint,
             "ranks": ranks, "packages": packages, "secrets": secrets, "image": image, "name": name,
             "max_workers": max_workers, "grace": grace, "allow_pickle": allow_pickle, "backend": backend,
-            **unknown,
+            "tags": tags, **unknown,
         }  # fmt: skip
         given = {key: value for key, value in changes.items() if value is not None or key in unknown}
         return Step(self._function, {**self._raw, **given})
@@ -150,6 +151,7 @@ class Step(Generic[P, R]):
             grace_s=chosen.grace_s,
             allow_pickle=chosen.allow_pickle,
             backend=chosen.backend,
+            tags=chosen.tags,
         )
 
     @boundary
@@ -179,17 +181,35 @@ class Step(Generic[P, R]):
     @boundary
     def spawn(self, *args: P.args, **kwargs: P.kwargs) -> Run:
         """Start on the training API and return the Run without waiting."""
-        arguments = self._outside_arguments("spawn", args, kwargs)
-        traced = self._traced(arguments)
-        return self._start(traced, None)
+        return self._run("spawn", args, kwargs)
+
+    def _run(
+        self,
+        method: str,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        *,
+        budget: str | float | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> Run:
+        arguments = self._outside_arguments(method, args, kwargs)
+        budget_nano = None if budget is None else durations.parse_money_nano(budget, "budget=")
+        return self._start(self._traced(arguments), budget_nano, tags)
 
     @boundary
     def map(
-        self, items: Iterable[Any], *, max_parallel: int | None = None, budget: str | float | None = None, **same: Any
+        self,
+        items: Iterable[Any],
+        *,
+        max_parallel: int | None = None,
+        budget: str | float | None = None,
+        tags: Mapping[str, str] | None = None,
+        **same: Any,
     ) -> list[R]:
         """Run once for each item, which becomes the first parameter; return the results in the order of the items.
 
-        `same` are further arguments that all instances get. `budget` ("20 USD") stops the whole after a checkpoint.
+        `same` are further arguments that all instances get. `budget` ("20 USD") stops the whole after a checkpoint;
+        `tags` go on its bill.
         """
         first = next(iter(self.signature.parameters), None)
         if first is None:
@@ -203,7 +223,7 @@ class Step(Generic[P, R]):
         traced = self._mapped(first, values, arguments, check_parallel(max_parallel))
         if not values:
             return []
-        results: list[R] = self._start(traced, budget_nano).result()
+        results: list[R] = self._start(traced, budget_nano, tags).result()
         return results
 
     def _outside_arguments(self, method: str, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -250,10 +270,12 @@ class Step(Generic[P, R]):
             id=self.label, function=self.name, digest=digest, display=self.label, scope=scope, inputs=inputs
         )
 
-    def _start(self, traced: tracing.TracedPipeline, budget_nano: int | None) -> Run:
+    def _start(
+        self, traced: tracing.TracedPipeline, budget_nano: int | None, tags: Mapping[str, str] | None = None
+    ) -> Run:
         from trainlet import runs
 
-        return runs.start(traced.graph, traced.values, traced.steps, budget_nano=budget_nano)
+        return runs.start(traced.graph, traced.values, traced.steps, budget_nano=budget_nano, tags=tags)
 
 
 class StepDecorator(Protocol):
@@ -284,6 +306,7 @@ def step(
     grace: options.Duration | None = None,
     allow_pickle: bool | None = None,
     backend: specs.Backend | None = None,
+    tags: Mapping[str, str] | None = None,
 ) -> StepDecorator: ...
 @boundary
 def step(function: Any = None, /, **raw: Any) -> Any:
@@ -294,7 +317,8 @@ def step(function: Any = None, /, **raw: Any) -> Any:
     its last checkpoint. `checkpoint`: tl.Checkpoint(...), True, or how often. `ranks`: child processes, "gpu" for one
     on each GPU. `packages`: requirements, or the path of a file of them. `secrets`: names. `image`: for a cluster.
     `name`: of the function on the platform. `max_workers`: at most so many at once. `backend`: on a cluster "service"
-    (workers stay warm for a while), or "job" (a Kubernetes Job for each task, for queues such as Kueue).
+    (workers stay warm for a while), or "job" (a Kubernetes Job for each task, for queues such as Kueue). `tags`: names
+    and texts for the bill, such as {"team": "vision"}; a run has more of them.
     `allow_pickle`: let values that have no safe form travel as pickles. Whoever can write to the store can then run
     code in this step; leave it off unless you trust everyone who can.
 

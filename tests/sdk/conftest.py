@@ -22,7 +22,7 @@ class Started:
     params: dict[str, Any]
     steps: dict[str, Any]
     budget_nano: int | None
-    labels: dict[str, str] | None
+    tags: dict[str, str] | None
     answer: Any
 
     def result(self) -> Any:
@@ -47,9 +47,9 @@ def platform(monkeypatch: pytest.MonkeyPatch) -> Platform:
         steps: dict[str, Any],
         *,
         budget_nano: int | None = None,
-        labels: dict[str, str] | None = None,
+        tags: dict[str, str] | None = None,
     ) -> Started:
-        recorded.started.append(Started(graph, params, steps, budget_nano, labels, recorded.answer))
+        recorded.started.append(Started(graph, params, steps, budget_nano, tags, recorded.answer))
         return recorded.started[-1]
 
     def build(function: Any, **_options: Any) -> Any:
@@ -57,7 +57,7 @@ def platform(monkeypatch: pytest.MonkeyPatch) -> Platform:
         return types.SimpleNamespace(digest="ab" * 32, entry=entry, imports=("numpy",), lock=None)
 
     def local(graph: Graph, params: dict[str, Any], steps: dict[str, Any], *, isolated: bool = False) -> Any:
-        return start(graph, params, steps, labels={"isolated": str(isolated)}).answer
+        return start(graph, params, steps, tags={"isolated": str(isolated)}).answer
 
     for name, members in (("runs", {"start": start, "local": local}), ("bundles", {"build": build})):
         module = types.ModuleType(f"trainlet.{name}")

@@ -6,10 +6,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from trainlet.core import wire
+from trainlet.core import tags, wire
 from trainlet.core.errors import AccessError
 from trainlet.core.specs import FunctionSpec
-from trainlet_functions.state import attempts, devices, functions, outbox, schema, transitions, views
+from trainlet_functions.state import attempts, devices, functions, outbox, runs, schema, tasks, transitions, views
 from trainlet_functions.state.attempts import WorkerIdentity
 from trainlet_functions.state.database import Transaction, dumps, loads
 from trainlet_functions.state.problems import Taken, WrongDevices
@@ -144,4 +144,5 @@ def _reply(
         heartbeat_s=tx.limits.heartbeat_s,
         wall_anchor_ns=tx.now_ns,
         store_url="",
+        tags=tags.merged(runs.labels(tx, task.run_id), spec.tags, tasks.labels(task)),
     )

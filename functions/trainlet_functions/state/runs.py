@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from trainlet.core import wire
+from trainlet.core import traces, wire
 from trainlet.core.errors import ConflictError, NotFoundError
 from trainlet.core.models import canonical_json, sha256_hex
 from trainlet_functions.state import admission, dispatchers, schema, stops, transitions, views
@@ -113,6 +113,13 @@ def row(tx: Transaction, project: str, run_id: str) -> sa.Row[Any]:
     if found is None:
         raise NotFoundError(f"Project {project!r} has no run {run_id!r}. `trainlet runs` lists those it has.")
     return found
+
+
+def labels(tx: Transaction, run_id: str) -> dict[str, str]:
+    """Return the tags of a run; none for a run that is not there."""
+    found = tx.one(sa.select(_TABLE.c.labels).where(_TABLE.c.id == run_id))
+    named = {} if found is None else loads(found.labels)
+    return {name: value for name, value in named.items() if name != traces.LABEL}  # the trace is no tag of a bill
 
 
 def get(tx: Transaction, project: str, run_id: str) -> wire.RunView:

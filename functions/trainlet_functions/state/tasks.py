@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from trainlet.core import traces, wire
+from trainlet.core import tags, traces, wire
 from trainlet.core.clocks import rfc3339
 from trainlet.core.errors import ConflictError, NotFoundError, UserError
 from trainlet.core.models import sha256_hex
@@ -51,6 +51,7 @@ def create(
         if never is not None:
             raise UserError(f"Task {key}: {never}. Ask for fewer devices, or set TRAINLET_VIRTUAL_GPUS.")
     runs.ensure(tx, project, body.run_id, plain(body.node, 200))
+    tags.merged(runs.labels(tx, body.run_id), spec.tags, body.labels)  # raises when a bill could not hold them all
     task = tx.conn.execute(
         _INSERT,
         {
@@ -118,7 +119,7 @@ def _difference(found: sa.Row[Any], body: wire.TaskCreate) -> str:
         "function": found.function,
         "digest": found.digest,
         "args": loads(found.args),
-        "labels": {name: value for name, value in loads(found.labels).items() if name != traces.LABEL},
+        "labels": labels(found),
     }
     names = [name for name, value in before.items() if getattr(body, name) != value]
     return f"other {', '.join(names)}" if names else "other content"
@@ -130,6 +131,11 @@ def row(tx: Transaction, project: str, key: str) -> sa.Row[Any]:
     if found is None or found.project != project:
         raise NotFoundError(f"Project {project!r} has no task {key!r}.")
     return found
+
+
+def labels(task: sa.Row[Any]) -> dict[str, str]:
+    """Return the tags that a task was created with."""
+    return {name: value for name, value in loads(task.labels).items() if name != traces.LABEL}
 
 
 def get(tx: Transaction, project: str, key: str) -> wire.TaskView:

@@ -75,6 +75,7 @@ class Meter:
                     run_id=task.run_id,
                     function=task.function,
                     device=device,
+                    tags=self._claim.tags,
                     anchor_ns=self._claim.wall_anchor_ns,
                     elapsed_ns=elapsed_ns,
                     saved_ns=self._saved_ns,

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -52,10 +53,20 @@ def _announce(home: Path, process: subprocess.Popen[bytes]) -> None:
 @click.command()
 @click.argument("target", metavar="FILE[:PIPELINE]")
 @click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="A parameter; JSON or text.")
+@click.option("--tag", "-t", "tags", multiple=True, metavar="NAME=TEXT", help="A tag for the bill.")
+@click.option("--budget", metavar="SUM", help='Stop after a checkpoint when so much is spent: "20 USD".')
 @click.option("--local", is_flag=True, help="Run in this process instead of on the training API.")
 @click.option("--cache", is_flag=True, help="Do only what is new: results of equal code and inputs are used again.")
 @output.json_option
-def run(target: str, params: tuple[str, ...], local: bool, cache: bool, as_json: bool) -> int:
+def run(
+    target: str,
+    params: tuple[str, ...],
+    tags: tuple[str, ...],
+    budget: str | None,
+    local: bool,
+    cache: bool,
+    as_json: bool,
+) -> int:
     """Run a pipeline (or a step) and follow it to its end."""
     found = loading.load(target)
     values = loading.parameters(params, found)
@@ -65,16 +76,19 @@ def run(target: str, params: tuple[str, ...], local: bool, cache: bool, as_json:
         result = found.local(cache=cache, **values) if isinstance(found, Pipeline) else found(**values)
         output.print_json({"result": result}) if as_json else click.echo(f"result: {result}")
         return 0
-    started: Run = found.run(cache=cache, **values) if isinstance(found, Pipeline) else found.spawn(**values)
-    return follow(started, as_json)
+    chosen: dict[str, Any] = {"tags": loading.tags(tags), "budget": budget}
+    if isinstance(found, Pipeline):
+        return follow(found.run(cache=cache, **chosen, **values), as_json)
+    return follow(found._run("run", (), values, **chosen), as_json)
 
 
 @click.command()
 @click.argument("run_id", metavar="RUN")
+@click.option("--budget", metavar="SUM", help='The budget of the run from now on: "30 USD".')
 @output.json_option
-def resume(run_id: str, as_json: bool) -> int:
+def resume(run_id: str, budget: str | None, as_json: bool) -> int:
     """Continue a failed, cancelled or abandoned run from its checkpoints and follow it."""
-    return follow(get(run_id).resume(), as_json)
+    return follow(get(run_id).resume(budget=budget), as_json)
 
 
 @click.command()

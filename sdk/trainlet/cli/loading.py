@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from trainlet.cli import tracebacks
 from trainlet.core import hints
 from trainlet.core.errors import TrainletError, UserError
+from trainlet.core.tags import parse_tags
 from trainlet.pipelines import Pipeline
 from trainlet.steps import Step
 
@@ -114,6 +115,19 @@ def parameters(texts: Sequence[str], found: Target) -> dict[str, Any]:
         values[name] = _value(name, value, annotations)
     _check_complete(known, values)
     return values
+
+
+def tags(texts: Sequence[str]) -> dict[str, str]:
+    """Read `name=text` into checked tags; raises UserError that says how to write one."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"--tag {text!r} is not name=text, such as team=vision.")
+        if name in found:
+            raise UserError(f"--tag {name} is given twice. Remove one of them.")
+        found[name] = value
+    return parse_tags(found, "--tag ")
 
 
 def _check_complete(known: Mapping[str, inspect.Parameter], values: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from trainlet.core.models import Value, canonical_json, sha256_hex
+from trainlet.core.tags import Tags
 
 NAME_PATTERN = r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$"
 KEY_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$"
@@ -90,7 +91,7 @@ class FunctionSpec(Value):
     `packages_lock` is the sha256 of `requirements.lock` inside the bundle (None: the worker's own environment).
     `ranks` is the number of child processes; `imports` are the third-party modules a warm worker preloads.
     `grace_s` is the time an attempt has to save its checkpoint when it must stop. `backend` says what makes its workers
-    on a cluster: a service that stays warm, or a job for each task.
+    on a cluster: a service that stays warm, or a job for each task. `tags` go on the bill of its tasks.
     """
 
     name: Name
@@ -110,10 +111,15 @@ class FunctionSpec(Value):
     grace_s: float = Field(default=30.0, gt=0)
     allow_pickle: bool = False
     backend: Backend = "service"
+    tags: Tags = {}
 
     def digest(self) -> str:
-        """Return the sha256 (hex) of the canonical JSON of this spec: the function's version."""
-        return sha256_hex(canonical_json(self.model_dump(mode="json")))
+        """Return the sha256 (hex) of the canonical JSON of this spec: the function's version.
+
+        A step without tags keeps the version that it had before there were tags.
+        """
+        without = None if self.tags else {"tags"}
+        return sha256_hex(canonical_json(self.model_dump(mode="json", exclude=without)))
 
 
 def dns_label(text: str) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from trainlet.core.models import Reply, Request, Value
 from trainlet.core.specs import FunctionSpec, Key, Name, Sha256
+from trainlet.core.tags import Tags
 
 PROTOCOL = 1
 """Raised by one when an old peer can no longer understand a new one; peers talk when their numbers are equal."""
@@ -26,21 +27,6 @@ TERMINAL: frozenset[str] = frozenset({"succeeded", "failed", "canceled"})
 Project = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")]
 """A tenant: also a part of its namespace's name."""
 Rate = Literal["standard", "spot", "committed"]
-TagKey = Annotated[str, StringConstraints(pattern=r"^[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,127}$")]
-TagValue = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
-
-
-def _no_reserved(labels: dict[str, str]) -> dict[str, str]:
-    for name in labels:
-        if name.startswith("trainlet:"):
-            raise ValueError(
-                f"{name!r}: `trainlet:` marks the tags that trainlet itself puts on a bill; choose another name"
-            )
-    return labels
-
-
-Labels = Annotated[dict[TagKey, TagValue], Field(max_length=64), AfterValidator(_no_reserved)]
-"""Tags of a run or step: names of 1 to 128 and values of up to 256 printable characters; they appear on its bill."""
 
 
 class Problem(Reply):
@@ -142,7 +128,7 @@ class Invoke(Request):
 
     args: dict[str, Any] = {}
     digest: Sha256 | None = None
-    labels: Labels = {}
+    labels: Tags = {}
 
 
 # -- dispatchers, runs, tasks ----------------------------------------------------------------------------------------
@@ -163,7 +149,7 @@ class RunCreate(Request):
     params: dict[str, Any] = {}
     dispatcher: DispatcherLease | None = None
     budget_nano: int | None = Field(default=None, ge=0)
-    labels: Labels = {}
+    labels: Tags = {}
 
 
 class RunFinish(Request):
@@ -216,7 +202,7 @@ class TaskCreate(Request):
     digest: Sha256
     args: dict[str, Any] = {}
     dispatcher: DispatcherLease | None = None
-    labels: Labels = {}
+    labels: Tags = {}
 
 
 class AttemptView(Reply):
@@ -321,6 +307,7 @@ class ClaimReply(Reply):
     heartbeat_s: float
     wall_anchor_ns: int
     store_url: str
+    tags: dict[str, str] = {}
 
 
 class CheckpointNote(Value):
@@ -356,7 +343,7 @@ class LeaseEvent(Request):
     share: int = Field(default=5040, ge=1, le=5040)
     part: int = Field(default=0, ge=0, lt=5040)
     rate: Rate = "standard"
-    tags: Labels = {}
+    tags: Tags = {}
     anchor_ns: int
     elapsed_ns: int = Field(ge=0)
     saved_ns: int = Field(default=0, ge=0)

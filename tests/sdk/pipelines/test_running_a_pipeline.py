@@ -22,13 +22,13 @@ def digits(x: Any, lr: float = 0.1) -> Any:
 
 
 def test_run_starts_the_graph_with_the_values_that_wait_to_be_encoded(platform: Platform) -> None:
-    run: Any = digits.run(x={1}, budget="2 USD", labels={"team": "vision"})
+    run: Any = digits.run(x={1}, budget="2 USD", tags={"team": "vision"})
     (started,) = platform.started
     assert run is started
     assert started.params == {"x": {1}, "$const-1": (1, 2)}
     assert started.graph.parameters == {"lr": 0.1}
     assert started.graph.required == ("x", "$const-1")
-    assert (started.budget_nano, started.labels) == (2 * 10**9, {"team": "vision"})
+    assert (started.budget_nano, started.tags) == (2 * 10**9, {"team": "vision"})
     assert started.steps == {"tests-work": work}
     assert {node.digest for node in started.graph.nodes} == {work.spec().digest()}
 
@@ -45,7 +45,7 @@ def test_local_runs_without_bundling(platform: Platform, monkeypatch: pytest.Mon
 
 def test_an_isolated_local_run_bundles_its_steps(platform: Platform) -> None:
     digits.local(x=1, isolated=True)
-    assert platform.started[0].labels == {"isolated": "True"}
+    assert platform.started[0].tags == {"isolated": "True"}
     assert {node.digest for node in platform.started[0].graph.nodes} == {work.spec().digest()}
 
 
