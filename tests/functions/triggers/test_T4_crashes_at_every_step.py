@@ -6,6 +6,7 @@ subscription that it matched, exactly one run or a reason why not.
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,19 +88,26 @@ class Machine(RuleBasedStateMachine):
         self.acknowledged: dict[str, str] = {}
         self.sent: list[events.Event] = []
 
+    def _die(self) -> None:
+        """End the process: with it go its connections, and no statement that was cut short keeps a lock."""
+        gc.collect()  # SQLite holds a closed connection's locks for as long as a cursor of it lives
+        self.world.database.engine.dispose()
+        self.world.matcher = Matcher()
+        self.world.engine = Engine(self.world.database, self.world.matcher)
+
     def crashing(self, action: Callable[[], Any], at: int | None, after: bool) -> bool:
         """Do something, dying at a statement; then come back as a new process. Returns whether it was done."""
         if at is not None:
             self.fault.plan(at, after=after)
+        died = False
         try:
             action()
-            return True
         except Crash:
-            self.world.matcher = Matcher()
-            self.world.engine = Engine(self.world.database, self.world.matcher)
-            return False
-        finally:
-            self.fault.clear()
+            died = True
+        self.fault.clear()
+        if died:
+            self._die()
+        return not died
 
     crashes = st.tuples(st.none() | st.integers(0, 12), st.booleans())
 
