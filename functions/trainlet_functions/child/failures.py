@@ -29,9 +29,10 @@ def describe(error: BaseException, bundle_dir: str) -> ErrorInfo:
         message = f"<{type(error).__name__} whose text cannot be shown>"
         last = [f"{type(error).__name__}: {message}\n"]
     on_purpose = isinstance(error, errors.TrainletError)
+    blameless = on_purpose or isinstance(error, RecursionError)  # a stack runs out in whichever frame comes last
     told = ""
     if own or not on_purpose:
-        summary = traceback.StackSummary.from_list([_relative(one, root) for one in _shown(frames, own, on_purpose)])
+        summary = traceback.StackSummary.from_list([_relative(one, root) for one in _shown(frames, own, blameless)])
         told = "".join([*_before(error), "Traceback (most recent call last):\n", *summary.format(), *last])
     if isinstance(error, SystemExit):
         message = f"the step called sys.exit({error.code!r})"
@@ -47,7 +48,7 @@ def describe(error: BaseException, bundle_dir: str) -> ErrorInfo:
 
 
 def _shown(
-    frames: Sequence[traceback.FrameSummary], own: Sequence[int], on_purpose: bool
+    frames: Sequence[traceback.FrameSummary], own: Sequence[int], blameless: bool
 ) -> list[traceback.FrameSummary]:
     """Return the frames from the user's first on, without trainlet's between; behind their last, only if it is its fault."""
     if not own:
@@ -55,7 +56,7 @@ def _shown(
     return [
         frame
         for index, frame in enumerate(frames)
-        if index >= own[0] and (not frame.filename.startswith(_OURS) or (index > own[-1] and not on_purpose))
+        if index >= own[0] and (not frame.filename.startswith(_OURS) or (index > own[-1] and not blameless))
     ]
 
 
