@@ -13,6 +13,7 @@ import importlib.metadata
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -32,6 +33,7 @@ from trainlet_functions.platform import Platform
 from trainlet_knative.clusters import Cluster
 
 THREADS = 96  # long polls and log streams hold one each
+MOST_CONNECTIONS, SPARE_FILES = 4096, 512
 _LOG = logging.getLogger("trainlet.api")
 
 
@@ -75,6 +77,8 @@ def _serve(settings: Settings, options: argparse.Namespace, cluster: Cluster | N
         threads=THREADS,
         ident=None,
         channel_timeout=120,
+        connection_limit=_connections(),
+        asyncore_use_poll=True,  # select() ends at descriptor 1024
         max_request_body_size=settings.limits.body_bytes,
         send_bytes=1,
     )
@@ -106,6 +110,17 @@ def _serve(settings: Settings, options: argparse.Namespace, cluster: Cluster | N
 def _run(server: Any) -> None:
     with contextlib.suppress(OSError):  # the sockets are closed under it at the end
         server.run()
+
+
+def _connections() -> int:
+    """Return how many connections may be open: every pod keeps some, and one too many is not even answered."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_CONNECTIONS + SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return max(100, soft - SPARE_FILES)
+    return MOST_CONNECTIONS
 
 
 def _bind(host: str, port: int, *, exact: bool) -> socket.socket:

@@ -1,8 +1,10 @@
-"""The dispatcher's lease, kept alive on a connection of its own, and the last words of a pod that is told to end.
+"""The dispatcher's lease, kept alive on connections of its own, and the last words of a pod that is told to end.
 
 A pod that gets SIGTERM has less than a second, often none: no new connection can be made then. So the request that asks
-to stop the task is ready, and goes out in one piece on the connection that is open anyway. When it is lost, the lease
-runs out and the task stops after a checkpoint all the same.
+to stop the task is ready, and goes out in one piece on a connection that is open anyway. There are two, used by turns,
+because the last words must not stand behind a renewal that is not answered yet: a server that cannot deliver the answer,
+with the pod gone, drops whatever comes after it. When they are lost, the lease runs out and the task stops after a
+checkpoint all the same.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ class Lease:
         stop = wire.Cancel(reason="the dispatch pod was told to end").model_dump_json()
         self._farewell = self._request(f"/v1/tasks/{task}:cancel", stop)
         self._every_s = min(RENEW_S, lease.lease_s / 4)
-        self._socket: socket.socket | None = None
+        self._channels: list[socket.socket | None] = [None, None]
+        self._turn = 0  # the connection of the renewal that is under way, or of the last one
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
 
@@ -42,11 +45,11 @@ class Lease:
         """Stop renewing."""
         self._over.set()
         self._thread.join(timeout=TIMEOUT_S)
-        self._drop()
+        self._drop_all()
 
     def say_farewell(self) -> None:
-        """Ask to stop the task, without waiting for anything: one write on the open connection, or nothing."""
-        channel = self._socket
+        """Ask to stop the task, without waiting for anything: one write on the quiet connection, or nothing."""
+        channel = self._channels[1 - self._turn] or self._channels[self._turn]
         if channel is not None:
             with contextlib.suppress(OSError, ValueError):
                 channel.setblocking(False)
@@ -61,23 +64,28 @@ class Lease:
         while not self._over.is_set():
             with contextlib.suppress(OSError, http.client.HTTPException):
                 self._renew()
-            self._over.wait(self._every_s if self._socket is not None else 1.0)
+            if all(self._channels):
+                self._over.wait(self._every_s)
+            elif not any(self._channels):
+                self._over.wait(1.0)
 
     def _renew(self) -> None:
         """Renew once; a connection that the other side has closed meanwhile is made anew, once."""
+        self._turn = 1 - self._turn
         for fresh in (False, True):
             try:
-                if self._socket is None:
-                    self._socket = self._connect()
-                self._socket.sendall(self._renewal)
-                reply = http.client.HTTPResponse(self._socket, method="POST")
+                channel = self._channels[self._turn]
+                if channel is None:
+                    channel = self._channels[self._turn] = self._connect()
+                channel.sendall(self._renewal)
+                reply = http.client.HTTPResponse(channel, method="POST")
                 reply.begin()
                 reply.read()
                 if reply.will_close:
-                    self._drop()
+                    self._drop_all()
                 return
             except (OSError, http.client.HTTPException):
-                self._drop()
+                self._drop_all()  # what ended this one has most likely ended the other
                 if fresh:
                     raise
 
@@ -87,10 +95,11 @@ class Lease:
         plain = socket.create_connection((host, port), timeout=TIMEOUT_S)
         return ssl.create_default_context().wrap_socket(plain, server_hostname=host) if secure else plain
 
-    def _drop(self) -> None:
-        channel, self._socket = self._socket, None
-        if channel is not None:
-            channel.close()
+    def _drop_all(self) -> None:
+        channels, self._channels = self._channels, [None, None]
+        for channel in channels:
+            if channel is not None:
+                channel.close()
 
 
 def _header(host: str, token: str | None) -> str:

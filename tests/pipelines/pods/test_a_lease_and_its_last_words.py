@@ -1,4 +1,4 @@
-"""The lease is renewed on one connection, over cuts; the last words go out on it without waiting."""
+"""The lease is renewed on two connections by turns, over cuts; the last words go out on the quiet one without waiting."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class Server:
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.requests: queue.Queue[tuple[int, str, Any]] = queue.Queue()
         self.cut: int | None = None
+        self.deaf = False  # requests are read and not answered
         self._number = 0
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -57,6 +58,8 @@ class Server:
                     self._number = number = self._number + 1
                 body = json.loads(stream.read(int(headers[b"content-length"])))
                 self.requests.put((number, line.split()[1].decode(), body))
+                if self.deaf:
+                    continue
                 if self.cut is not None:
                     at, self.cut = self.cut, None
                     channel.sendall(REPLY[:at])
@@ -78,11 +81,12 @@ def started(server: Server, lease_s: float = 1.0) -> Lease:
     return lease
 
 
-def test_renewals_go_out_on_one_connection(server: Server) -> None:
+def test_renewals_go_out_on_two_connections_by_turns(server: Server) -> None:
     lease = started(server)
-    seen = [server.requests.get(timeout=10) for _ in range(3)]
+    seen = [server.requests.get(timeout=10) for _ in range(4)]
     lease.close()
-    assert {(number, path) for number, path, _ in seen} == {(1, "/v1/dispatchers/pod:heartbeat")}
+    assert [number for number, _, _ in seen] == [1, 2, 1, 2]
+    assert {path for _, path, _ in seen} == {"/v1/dispatchers/pod:heartbeat"}
     assert seen[0][2] == {"id": "pod", "lease_s": 1.0}
 
 
@@ -95,13 +99,27 @@ def test_a_connection_that_is_cut_at_any_byte_of_the_reply_is_made_anew(at: int,
     assert (first[0], second[0]) == (1, 2) and first[1:] == second[1:]
 
 
-def test_the_last_words_are_one_write_on_the_open_connection(server: Server) -> None:
+def test_the_last_words_are_one_write_on_an_open_connection(server: Server) -> None:
     lease = started(server, lease_s=3600.0)
-    server.requests.get(timeout=10)
+    used = {server.requests.get(timeout=10)[0] for _ in range(2)}
     lease.say_farewell()
     number, path, body = server.requests.get(timeout=10)
-    assert (number, path) == (1, "/v1/tasks/kfp-task:cancel")
+    assert (number in used, path) == (True, "/v1/tasks/kfp-task:cancel")
     assert body["reason"] == "the dispatch pod was told to end"
+    lease.close()
+
+
+def test_the_last_words_do_not_wait_behind_a_renewal_without_an_answer(server: Server) -> None:
+    lease = started(server)
+    for _ in range(2):
+        server.requests.get(timeout=10)
+    server.deaf = True
+    waiting = server.requests.get(timeout=10)[0]
+    lease.say_farewell()
+    number, path, _ = server.requests.get(timeout=10)
+    assert path == "/v1/tasks/kfp-task:cancel"
+    assert number != waiting
+    server.close()
     lease.close()
 
 
