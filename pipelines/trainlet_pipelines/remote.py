@@ -60,8 +60,9 @@ class Remote:
         """Create the task; its end comes by the poll."""
         try:
             self._pool.submit(self._create, call, done)
-        except RuntimeError:  # closed: nobody follows any more
-            done(Outcome("canceled"))
+        except RuntimeError:  # closed, so nobody follows any more; or the process ends, which has a reason of its own
+            if self._over.is_set():
+                done(Outcome("canceled"))
 
     def settle(self) -> None:
         """Nothing to do."""

@@ -30,10 +30,11 @@ class Api:
         self._connect()
         self._lost_since: float | None = None
 
-    def orphaned(self) -> bool:
+    def orphaned(self, patience_s: float = 0.0) -> bool:
         """Say whether the API has been away for longer than a local worker waits, and its parent is gone too."""
         lost = self._lost_since
-        return lost is not None and time.monotonic() - lost > self._settings.limits.orphan_s and self.parent_gone()
+        wait_s = self._settings.limits.orphan_s + patience_s
+        return lost is not None and time.monotonic() - lost > wait_s and self.parent_gone()
 
     def parent_gone(self) -> bool:
         """Say whether the process that started this worker is gone; in a pod (no platform file) it never counts."""

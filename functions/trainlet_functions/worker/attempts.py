@@ -95,9 +95,13 @@ class Attempt:
             self._log.exception("the worker failed")
             finish = self._platform_failed(f"The worker failed: {type(error).__name__}: {error}", error)
         self._kill_everything(nursery)
-        self._output.close(lambda: not self._lease.fenced and not self._lease.orphaned())
+        sent = self._output.close(self._lease.worth_waiting)
         self._lease.stop()
-        told = self._lease.finish(finish)
+        told = False
+        if sent or self._lease.fenced:
+            told = self._lease.finish(finish)
+        else:
+            self._lease.leave("lines of its log are left")  # an end without them would lose them for good
         if told and self._notices is not None:
             self._notices.ended(self._claim, finish)
         words = finish.reason or (finish.error.message.splitlines() or [""])[0] if finish.error else finish.reason

@@ -22,8 +22,7 @@ from trainlet_functions.worker.reports import Reports
 
 _LOG = logging.getLogger(__name__)
 METER_EVERY_S = 1.0
-FINISH_S = 60.0
-ORPHAN_FINISH_S = 5.0
+LAST_WORDS_S = 10.0  # how much longer than `orphan_s` an orphan tries to tell its end
 
 
 class Lease:
@@ -88,9 +87,9 @@ class Lease:
             self._fence()
             raise
 
-    def orphaned(self) -> bool:
-        """Say whether both the API and the process that started this worker are gone for good."""
-        return self._api.orphaned()
+    def worth_waiting(self) -> bool:
+        """Say whether the API may still want to hear of the attempt: not fenced, and somebody is there or may come back."""
+        return not self.fenced and not self._api.orphaned(LAST_WORDS_S)
 
     def finish(self, finish: FinishRequest) -> bool:
         """Tell the API how it ended until it has heard; without an API the usage stays spooled for the next one.
@@ -110,7 +109,6 @@ class Lease:
                     "progress": news.progress,
                 }
             )
-        deadline = time.monotonic() + (ORPHAN_FINISH_S if self.orphaned() else FINISH_S)
         pause_s = 0.1
         while True:
             try:
@@ -121,13 +119,17 @@ class Lease:
                 self._meter.forget()
                 return False
             except (ApiUnreachable, ApiFailed) as error:
-                if time.monotonic() > deadline and self._api.parent_gone():
-                    self._log.error("the end of %s could not be told (%s); the usage stays spooled", self._key, error)
+                if not self.worth_waiting():
+                    self.leave(str(error))
                     return False
             except TrainletError as error:
                 finish = _refused(finish, error)
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, 2.0)
+
+    def leave(self, why: str) -> None:
+        """Go without having told the end: the task is given to another worker when the lease has run out."""
+        self._log.error("the end of %s could not be told (%s); the usage stays spooled", self._key, why)
 
     def _fence(self) -> None:
         self._fenced.set()

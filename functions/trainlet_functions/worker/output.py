@@ -69,19 +69,18 @@ class Output:
             self._changed.notify_all()
 
     def close(self, go_on: Callable[[], bool]) -> bool:
-        """Send what is left, for as long as `go_on()` holds; returns whether everything was acknowledged."""
+        """Send what is left, for as long as `go_on()` holds; returns False when lines are left that might be taken yet."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         while self._sender.is_alive() and go_on():
             self._sender.join(0.2)
-        with self._changed:
-            self._broken = True
-            self._changed.notify_all()
-            return not any(held.lines for held in self._ranks.values())
+        gave_up = self._sender.is_alive()
+        self.abandon()
+        return not gave_up
 
     def abandon(self) -> None:
-        """Send nothing more: the attempt is fenced."""
+        """Send nothing more: the attempt is fenced, or nobody is there to take it."""
         with self._changed:
             self._broken = True
             self._changed.notify_all()

@@ -215,13 +215,13 @@ class Bench:
         (folder / "event").write_text(json.dumps(event))
         return str(folder)
 
-    def start(self, *, preload: str = "", **environment: str) -> subprocess.Popen[bytes]:
-        """Start a worker of `f`."""
+    def start(self, *, preload: str = "", under: str | None = None, **environment: str) -> subprocess.Popen[bytes]:
+        """Start a worker of `f`, or a program that starts it."""
         folder = self.root / f"worker{len(self.started)}"
         folder.mkdir()
         with (folder / "worker.log").open("wb") as log:
             worker = subprocess.Popen(
-                [sys.executable, "-m", "trainlet_functions.worker"],
+                [sys.executable, *(("-m", "trainlet_functions.worker") if under is None else ("-c", under))],
                 env={
                     **os.environ,
                     "TRAINLET_API": self.api.url,

@@ -31,6 +31,10 @@ STUBBORN = """
         print(f"pid {os.getpid()}")
         time.sleep(60)
 """
+PLATFORM = """
+import subprocess, sys
+subprocess.run([sys.executable, "-m", "trainlet_functions.worker"])
+"""
 LISTENS = """
     import time
     import trainlet as tl
@@ -67,6 +71,23 @@ def test_T7_an_api_that_is_away_for_a_while_loses_no_line_no_usage_and_no_result
     assert all(one.seq < two.seq and one.elapsed_ns <= two.elapsed_ns for one, two in pairwise(events))
     assert events[-1].kind == "close"
     assert events[-1].elapsed_ns > 2_000_000_000, "the outage is metered like the rest"
+
+
+def test_T7_an_orphan_tells_its_end_only_after_its_last_line(bench: Any, tmp_path: Path) -> None:
+    bench.offer(COUNTS.replace("import time", "import os, time; print(f'pid {os.getpid()}')"))
+    settings = {"TRAINLET_ORPHAN_S": "0.5", "TRAINLET_PLATFORM_FILE": str(tmp_path / "platform.json")}
+    platform = bench.start(under=PLATFORM, **settings)
+    pid = child_pid(bench)
+    bench.api.away = True
+    platform.kill()
+    platform.wait()
+    bench.eventually(lambda: gone(pid))
+    refused = bench.api.refused
+    bench.eventually(lambda: bench.api.refused > refused + 2)
+    bench.api.away = False
+    bench.finish()
+    steps = [line for line in bench.api.lines[0] if line.startswith("step ")]
+    assert steps == [f"step {step}" for step in range(40)]
 
 
 def test_T2_a_fenced_attempt_is_killed_and_writes_nothing_more(bench: Any) -> None:

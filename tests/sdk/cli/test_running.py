@@ -130,7 +130,7 @@ def test_local_runs_here_and_a_failure_is_the_persons_own_traceback(trainlet):
 def test_ctrl_c_cancels_and_says_how_to_resume_and_resume_goes_on(trainlet, home, tmp_path):
     command = [TRAINLET, "run", "flow.py:counting"]
     with subprocess.Popen(
-        [*command, "-p", "steps=40", "-p", "pace=0.05"],
+        [*command, "-p", "steps=300", "-p", "pace=0.05"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -150,7 +150,7 @@ def test_ctrl_c_cancels_and_says_how_to_resume_and_resume_goes_on(trainlet, home
         assert time.monotonic() < deadline
     done = trainlet("resume", name)
     assert done.returncode == 0, done.stderr
-    assert "result: 780" in done.stdout and "from step" in done.stdout
+    assert "result: 44850" in done.stdout and "from step" in done.stdout
 
 
 def test_cancel_from_another_process_ends_the_follower_with_1(trainlet, home, tmp_path):

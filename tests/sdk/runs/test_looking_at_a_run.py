@@ -162,9 +162,25 @@ def test_a_resumed_run_repeats_nothing_that_succeeded(mine):
     assert again.view.budget_nano == 10**9
 
 
-def test_a_process_that_ends_without_waiting_says_so_and_stops_its_run(mine, tmp_path):
+LEAVES = """
+import mine
+run = mine.counted.run(steps=5000)
+print(run.id)
+"""
+LEAVES_SLOWLY = """
+import atexit, contextlib
+
+@atexit.register
+def linger():  # the first task ends while the process ends: its driver can start no other one
+    with contextlib.suppress(TimeoutError):
+        run.wait(3)
+"""
+
+
+@pytest.mark.parametrize("lines", [LEAVES, LEAVES + LEAVES_SLOWLY], ids=["at once", "slowly"])
+def test_a_process_that_ends_without_waiting_says_so_and_stops_its_run(mine, tmp_path, lines):
     script = tmp_path / "leaves.py"
-    script.write_text("import mine\nprint(mine.counted.run(steps=5000).id)\n")
+    script.write_text(lines)
     done = subprocess.run(
         [sys.executable, str(script)],
         capture_output=True,
