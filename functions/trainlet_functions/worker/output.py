@@ -6,7 +6,6 @@ that the API has acknowledged are forgotten here, and sending the same offset tw
 
 from __future__ import annotations
 
-import codecs
 import logging
 import os
 import selectors
@@ -14,16 +13,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
 
 from trainlet.client import ApiUnreachable
 from trainlet.client.errors import ApiFailed
 from trainlet.core.wire import LogsRequest
+from trainlet_functions.worker.lines import Line, Splitter
 
-Stream = Literal["stdout", "stderr", "system"]
 Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
-Line = tuple[int, Stream, str]
-LINE_CHARS = 16 * 1024
 BATCH_LINES = 5_000
 BATCH_CHARS = 2 * 1024 * 1024
 BUFFER_CHARS = 64 * 1024 * 1024
@@ -137,51 +133,25 @@ def _batch(held: _Rank) -> list[Line]:
     return held.lines[:count]
 
 
-class Splitter:
-    """Cuts a byte stream into lines: long ones into several, carriage returns keep only what was written last."""
-
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
-        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
-        self._rest = ""
-
-    def feed(self, data: bytes) -> list[Line]:
-        """Return the lines that are complete now."""
-        text = self._rest + self._decoder.decode(data, final=not data)
-        at_ms = time.time_ns() // 1_000_000
-        parts = text.split("\n")
-        self._rest = parts.pop()
-        lines = [piece for part in parts for piece in self._pieces(part, at_ms)]
-        if len(self._rest) >= LINE_CHARS or (not data and self._rest):
-            lines += self._pieces(self._rest, at_ms)
-            self._rest = ""
-        return lines
-
-    def _pieces(self, text: str, at_ms: int) -> list[Line]:
-        text = text.rstrip("\r")
-        if "\r" in text:
-            text = text.rsplit("\r", 1)[1]
-        text = text.replace("\0", "\\x00")
-        return [
-            (at_ms, self.stream, text[start : start + LINE_CHARS]) for start in range(0, max(len(text), 1), LINE_CHARS)
-        ]
-
-
 def pump(rank: int, stdout: int, stderr: int, output: Output) -> None:
     """Read one rank's pipes until both end. Closes them."""
     with selectors.DefaultSelector() as selector:
-        for descriptor, stream in ((stdout, "stdout"), (stderr, "stderr")):
-            selector.register(descriptor, selectors.EVENT_READ, Splitter("stdout" if stream == "stdout" else "stderr"))
+        splitters = {stdout: Splitter("stdout"), stderr: Splitter("stderr")}
+        for descriptor in splitters:
+            selector.register(descriptor, selectors.EVENT_READ)
         while selector.get_map():
-            for key, _ in selector.select():
-                splitter: Splitter = key.data
+            waits = [wait_s for one in splitters.values() if (wait_s := one.wait_s()) is not None]
+            for key, _ in selector.select(min(waits, default=None)):
                 try:
                     data = os.read(key.fd, 1 << 18)
                 except OSError:
                     data = b""
-                lines = splitter.feed(data)
+                lines = splitters[key.fd].feed(data)
                 if lines:
                     output.add(rank, lines)
                 if not data:
                     selector.unregister(key.fd)
                     os.close(key.fd)
+            for splitter in splitters.values():
+                if late := splitter.overdue():
+                    output.add(rank, late)

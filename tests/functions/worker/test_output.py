@@ -8,8 +8,10 @@ import pytest
 
 from trainlet.client import ApiUnreachable
 from trainlet.core.wire import LogsRequest
+from trainlet_functions.worker import lines as cut
 from trainlet_functions.worker import output
-from trainlet_functions.worker.output import Output, Splitter
+from trainlet_functions.worker.lines import Splitter
+from trainlet_functions.worker.output import Output
 
 
 def texts(*pieces: bytes) -> list[str]:
@@ -36,7 +38,7 @@ def test_bytes_become_lines(pieces: tuple[bytes, ...], lines: list[str]) -> None
 def test_a_line_without_end_is_cut_and_nothing_is_lost() -> None:
     lines = texts(*[b"x" * 10_000] * 10)
     assert "".join(lines) == "x" * 100_000
-    assert max(map(len, lines)) <= output.LINE_CHARS
+    assert max(map(len, lines)) <= cut.LINE_CHARS
 
 
 class Api:
