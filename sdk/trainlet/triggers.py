@@ -224,10 +224,10 @@ def _compile(dialects: list[dict[str, Any]], at: str) -> Any:
 def _parse_schedule(when: str, tz: str, at: str) -> None:
     from datetime import UTC, datetime
 
-    from trainlet_functions.triggers import plain as schedules
+    from trainlet_functions.triggers import moments
 
     try:
-        if schedules.Schedule.parse(when, tz=tz).next_after(datetime.now(UTC)) is None:
+        if moments.parse(when, tz=tz).next_after(datetime.now(UTC)) is None:
             raise UserError(f"{when!r} in {tz} has no next moment.")
     except UserError as error:
         raise UserError(f"{at}: {error}") from None
