@@ -9,38 +9,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
 from trainlet.core import gpus as known
+from trainlet.core import placements
 from trainlet.core.durations import nearest
 from trainlet.core.errors import UserError
 from trainlet.core.models import Value
 from trainlet.core.specs import GpuRequest
 
 SKU_LABEL = "trainlet.dev/gpu-sku"
-_LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9._-]{0,63}")
 _RESOURCE = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
 
 
-class Toleration(Value):
-    """A taint that a pod may live with, spelled as Kubernetes spells it."""
+class Toleration(placements.Toleration):
+    """A taint that an admin names: none tolerates everything."""
 
     key: str
-    operator: Literal["Exists", "Equal"] = "Exists"
-    value: str | None = None
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    toleration_seconds: int | None = Field(default=None, ge=0, alias="tolerationSeconds")
-
-    @model_validator(mode="after")
-    def _value_where_it_counts(self) -> Toleration:
-        if (self.operator == "Equal") != (self.value is not None):
-            raise ValueError("operator Equal needs a value, and Exists (the default) has none")
-        if self.toleration_seconds is not None and self.effect != "NoExecute":
-            raise ValueError("tolerationSeconds needs effect: NoExecute")
-        return self
 
 
 class Placement(Value):
@@ -60,7 +48,7 @@ class Placement(Value):
     def _labels(cls, selector: dict[str, str]) -> dict[str, str]:
         for key, value in selector.items():
             plain = value.replace("{model}", "").replace("{profile}", "")
-            if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(plain):
+            if not placements.LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(plain):
                 raise ValueError(f"{key}={value} is no node label; the placeholders are {{model}} and {{profile}}")
         return selector
 

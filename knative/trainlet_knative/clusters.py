@@ -41,7 +41,9 @@ class Cluster(Value):
     given up (None: Kubernetes' five minutes). `max_timeout_s` bounds the `timeout=` of steps. `spot` are the taints of
     nodes that may vanish: steps that save checkpoints tolerate them. `store_secret` names a Secret of the project's
     namespace with the store's credentials as environment variables; `service_account_annotations` give pods a cloud
-    identity instead. `sink` is a URL that hears of each attempt's end as a CloudEvent. `virtual_gpus` is for clusters
+    identity instead. `steps_choose_nodes: false` refuses node selectors, tolerations and affinities that somebody wrote
+    on a step in Kubeflow Pipelines, so that only the GPU catalogue places it.
+    `sink` is a URL that hears of each attempt's end as a CloudEvent. `virtual_gpus` is for clusters
     without GPUs: nothing is asked for, the books still count. `public_key` verifies the training API's events; the API
     itself knows its own.
     """
@@ -65,6 +67,7 @@ class Cluster(Value):
     gpus: Catalogue = Catalogue()
     virtual_gpus: bool = False
     spot: tuple[Toleration, ...] = SPOT
+    steps_choose_nodes: bool = True
     oidc: bool = False
     ingress_namespace: Label = "kourier-system"
     serving_namespace: Label = "knative-serving"

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 import trainlet as tl
+from trainlet.client import connect
+from trainlet.core.settings import Settings
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "kubeflow"))
 from kfp_launcher import Launcher
@@ -192,8 +194,12 @@ def test_an_api_that_is_not_there_is_a_transport_error(counting: Any) -> None:
 
 def test_limits_written_in_kfp_apply_to_the_work(counting: Any) -> None:
     task = counting(steps=1)
-    config = {"resources": {"limits": {"nvidia.com/gpu": "2"}}, "tolerations": [{"key": "spot"}]}
+    limits = {"nvidia.com/gpu": "2", "example.com/fpga": "1"}
+    config = {"resources": {"limits": limits}, "tolerations": [{"key": "spot", "operator": "Exists"}]}
     task.input["inputs"]["parameterValues"]["task_config"] = config
     assert task.start().wait() == 0, task.log(0)
     assert len(task.view().attempts[0].devices) == 2
-    assert "not applied to the GPU work: toleration spot" in task.log(0)
+    assert "not applied to the GPU work: limit example.com/fpga=1" in task.log(0)
+    function = connect(Settings.from_environment()).get_function(task.view().function)
+    assert function.spec.nodes is not None
+    assert [one.key for one in function.spec.nodes.tolerations] == ["spot"]

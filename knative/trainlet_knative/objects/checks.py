@@ -18,6 +18,11 @@ def check(cluster: Cluster, project: str, spec: FunctionSpec) -> None:
             f"Each namespace has a service account named {spec.name!r} already. Give the step another name: "
             '@tl.step(name="...").'
         )
+    if spec.nodes is not None and not cluster.steps_choose_nodes:
+        raise UserError(
+            "It has a node selector, toleration or affinity of its own, which this cluster does not allow "
+            "(steps_choose_nodes: false). Remove it; the GPU catalogue says where a GPU's nodes are."
+        )
     most_s = cluster.max_timeout_s
     if most_s is None:
         return

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from trainlet.core.errors import UserError
+from trainlet.core.placements import Nodes, Toleration
 from trainlet.core.specs import FunctionSpec, GpuRequest
-from trainlet_knative.catalogues import Catalogue, Placement, Toleration
+from trainlet_knative.catalogues import Catalogue, Placement
+from trainlet_knative.catalogues import Toleration as Tolerated
 from trainlet_knative.clusters import Cluster
 from trainlet_knative.objects.names import Object
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def gpu_limits(catalogue: Catalogue, wanted: tuple[GpuRequest, ...]) -> dict[str, str]:
@@ -32,8 +38,10 @@ def placement(cluster: Cluster, spec: FunctionSpec) -> Object:
     """Return the part of a pod's spec that says where it may run."""
     have = () if cluster.virtual_gpus else cluster.gpus.offered(spec.resources.gpus)
     places = [cluster.gpus.placement(one.sku) for one in have]
-    found: Object = _nodes(places)
-    tolerations = [*_when_a_node_is_lost(cluster), *(one for place in places for one in place.tolerations)]
+    chosen = spec.nodes or Nodes()
+    found: Object = _both(_nodes(places), chosen)
+    tolerations: list[Toleration] = _when_a_node_is_lost(cluster)
+    tolerations += [*(one for place in places for one in place.tolerations), *chosen.tolerations]
     if spec.checkpoint is not None:
         tolerations += cluster.spot
     if tolerations:
@@ -60,15 +68,48 @@ def _nodes(places: list[Placement]) -> Object:
         {"matchExpressions": [{"key": key, "operator": "In", "values": [value]} for key, value in selector.items()]}
         for selector in selectors
     ]
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    required = {_REQUIRED: {"nodeSelectorTerms": terms}}
     return {"affinity": {"nodeAffinity": required}}
+
+
+def _both(catalogue: Object, chosen: Nodes) -> Object:
+    """Return where a pod may run that must fit the catalogue and what somebody chose for the step."""
+    found = dict(catalogue)
+    selector: dict[str, str] = {**catalogue.get("nodeSelector", {})}
+    for key, value in chosen.node_selector.items():
+        if selector.setdefault(key, value) != value:
+            raise UserError(
+                f"The node selector {key}={value} contradicts the GPU catalogue, which has {key}={selector[key]} for "
+                "this GPU: no node is both. Remove the selector, or ask for the other GPU."
+            )
+    if selector:
+        found["nodeSelector"] = selector
+    if chosen.affinity:
+        terms = _terms(catalogue.get("affinity", {})), _terms(chosen.affinity)
+        found["affinity"] = {**chosen.affinity}
+        if all(terms):  # terms are alternatives: each of ours together with each of theirs
+            both = [_together(one, other) for one in terms[0] for other in terms[1]]
+            node = {**chosen.affinity["nodeAffinity"], _REQUIRED: {"nodeSelectorTerms": both}}
+            found["affinity"] = {**chosen.affinity, "nodeAffinity": node}
+        elif terms[0]:
+            node = {**chosen.affinity.get("nodeAffinity", {}), **catalogue["affinity"]["nodeAffinity"]}
+            found["affinity"] = {**chosen.affinity, "nodeAffinity": node}
+    return found
+
+
+def _terms(affinity: Object) -> list[dict[str, Any]]:
+    return list(affinity.get("nodeAffinity", {}).get(_REQUIRED, {}).get("nodeSelectorTerms", []))
+
+
+def _together(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    return {key: [*one.get(key, []), *other.get(key, [])] for key in {**one, **other}}
 
 
 def _when_a_node_is_lost(cluster: Cluster) -> list[Toleration]:
     if cluster.unreachable_s is None:
         return []
     return [
-        Toleration(key=f"node.kubernetes.io/{why}", effect="NoExecute", tolerationSeconds=cluster.unreachable_s)
+        Tolerated(key=f"node.kubernetes.io/{why}", effect="NoExecute", toleration_seconds=cluster.unreachable_s)
         for why in ("unreachable", "not-ready")
     ]
 

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from trainlet.core.models import Value, canonical_json, sha256_hex
+from trainlet.core.placements import Nodes
 from trainlet.core.tags import Tags
 
 NAME_PATTERN = r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$"
@@ -91,7 +92,8 @@ class FunctionSpec(Value):
     `packages_lock` is the sha256 of `requirements.lock` inside the bundle (None: the worker's own environment).
     `ranks` is the number of child processes; `imports` are the third-party modules a warm worker preloads.
     `grace_s` is the time an attempt has to save its checkpoint when it must stop. `backend` says what makes its workers
-    on a cluster: a service that stays warm, or a job for each task. `tags` go on the bill of its tasks.
+    on a cluster: a service that stays warm, or a job for each task. `tags` go on the bill of its tasks. `nodes` are those
+    that somebody chose on a cluster; None leaves it to the GPU catalogue.
     """
 
     name: Name
@@ -112,13 +114,14 @@ class FunctionSpec(Value):
     allow_pickle: bool = False
     backend: Backend = "service"
     tags: Tags = {}
+    nodes: Nodes | None = None
 
     def digest(self) -> str:
         """Return the sha256 (hex) of the canonical JSON of this spec: the function's version.
 
-        A step without tags keeps the version that it had before there were tags.
+        A step without tags, or without nodes, keeps the version that it had before there were any.
         """
-        without = None if self.tags else {"tags"}
+        without = {name for name in ("tags", "nodes") if not getattr(self, name)}
         return sha256_hex(canonical_json(self.model_dump(mode="json", exclude=without)))
 
 

@@ -9,9 +9,11 @@ import pytest
 
 from trainlet.core.errors import UserError
 from trainlet.core.gpus import CATALOGUE
+from trainlet.core.placements import Nodes, Toleration
 from trainlet.core.specs import CheckpointPolicy, FunctionSpec, GpuRequest, Resources
 from trainlet_knative.catalogues import Catalogue
 from trainlet_knative.clusters import Cluster, load_catalogue
+from trainlet_knative.objects.checks import check
 from trainlet_knative.objects.placements import gpu_limits, placement
 from trainlet_knative.objects.pods import pod
 
@@ -148,3 +150,60 @@ def test_a_wrong_catalogue_is_refused_with_the_place(tmp_path: Path, text: str, 
     with pytest.raises(UserError, match=said) as error:
         load_catalogue(path)
     assert str(error.value).startswith(str(path))
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def choosing(spec: FunctionSpec, **nodes: Any) -> FunctionSpec:
+    return spec.model_copy(update={"nodes": Nodes(**nodes)})
+
+
+def rule(key: str, *values: str) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}
+
+
+def test_nodes_that_somebody_chose_are_added_to_those_of_the_catalogue(
+    cluster: Cluster, catalogue: Catalogue, spec: FunctionSpec
+) -> None:
+    own = cluster.model_copy(update={"gpus": catalogue})
+    zone = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [rule("zone", "a", "b")]}}}
+    chosen = choosing(asking(spec, "A100-80GB"), node_selector={"disk": "ssd"}, affinity=zone)
+    found = placement(own, chosen.model_copy(update={"nodes": chosen.nodes}))
+    assert found["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "disk": "ssd"}
+    assert found["affinity"] == zone
+
+
+def test_alternatives_and_a_chosen_affinity_must_both_hold(
+    cluster: Cluster, catalogue: Catalogue, spec: FunctionSpec
+) -> None:
+    own = cluster.model_copy(update={"gpus": catalogue})
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": rule("disk", "ssd")}]}
+    terms = {REQUIRED: {"nodeSelectorTerms": [rule("zone", "a"), rule("zone", "b")]}}
+    both = choosing(asking(spec, "A100-80GB", "H100-80GB"), affinity={"nodeAffinity": {**terms, **preferred}})
+    found = placement(own, both)["affinity"]["nodeAffinity"]
+    pairs = [[one["values"][0] for one in term["matchExpressions"]] for term in found[REQUIRED]["nodeSelectorTerms"]]
+    a100, h100 = "NVIDIA-A100-SXM4-80GB", "H100-80GB"
+    assert pairs == [[a100, "a"], [a100, "b"], [h100, "a"], [h100, "b"]]
+    assert found["preferredDuringSchedulingIgnoredDuringExecution"]
+    apart = {"podAntiAffinity": {REQUIRED: [{"topologyKey": "host"}]}}
+    found = placement(own, choosing(asking(spec, "A100-80GB", "H100-80GB"), affinity=apart))["affinity"]
+    assert found["podAntiAffinity"] and len(found["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]) == 2
+
+
+def test_tolerations_that_somebody_chose_are_there_once(cluster: Cluster, spec: FunctionSpec) -> None:
+    wanted = (Toleration(key="team", effect="NoSchedule"), Toleration(), Toleration(key="team", effect="NoSchedule"))
+    found = placement(cluster, choosing(spec, tolerations=wanted))["tolerations"]
+    assert found[-2:] == [{"key": "team", "operator": "Exists", "effect": "NoSchedule"}, {"operator": "Exists"}]
+
+
+def test_a_selector_against_the_catalogue_is_refused(cluster: Cluster, spec: FunctionSpec) -> None:
+    with pytest.raises(UserError, match="contradicts the GPU catalogue"):
+        placement(cluster, choosing(spec, node_selector={"trainlet.dev/gpu-sku": "T4"}))
+
+
+def test_an_admin_may_keep_the_choice_of_nodes(cluster: Cluster, spec: FunctionSpec) -> None:
+    strict = cluster.model_copy(update={"steps_choose_nodes": False})
+    check(strict, "default", spec)
+    with pytest.raises(UserError, match="steps_choose_nodes: false"):
+        check(strict, "default", choosing(spec, node_selector={"zone": "a"}))

@@ -49,18 +49,59 @@ def test_a_node_selector_that_names_a_gpu_chooses_it(value: str, sku: str) -> No
     assert ([one.sku for one in spec.resources.gpus], left) == ([sku], [])
 
 
-def test_what_has_no_counterpart_is_named() -> None:
+def test_a_limit_on_slices_asks_for_slices_of_the_steps_gpus() -> None:
+    spec, left = placed(resources={"limits": {"nvidia.com/mig-1g.10gb": "1"}})
+    assert [(one.sku, one.count) for one in spec.resources.gpus] == [("H100-80GB/1g.10gb", 1), ("A100-80GB/1g.10gb", 1)]
+    assert left == []
+
+
+def test_nodes_chosen_in_kfp_are_the_nodes_of_the_work() -> None:
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
     spec, left = placed(
-        nodeSelector={"zone": "a", "nvidia.com/gpu.product": "Mystery-9"},
-        tolerations=[{"key": "spot", "operator": "Exists"}, {"operator": "Exists"}],
-        affinity={"nodeAffinity": {}},
-        resources={"limits": {"example.com/fpga": "1"}},
+        nodeSelector={"zone": "a"},
+        tolerations=[
+            {"key": "spot", "operator": "Exists"},
+            {"key": "team", "value": "vision", "effect": "NoExecute", "tolerationSeconds": 60},
+            {"operator": "Exists"},
+            {"key": "bare"},
+        ],
+        affinity={**affinity, "podAffinity": None},
     )
-    assert spec == SPEC
-    assert left == [
-        "node selector zone=a", "node selector nvidia.com/gpu.product=Mystery-9", "limit example.com/fpga=1",
-        "toleration spot", "toleration *", "affinity",
-    ]  # fmt: skip
+    assert left == [] and spec.resources == SPEC.resources and spec.name != SPEC.name
+    assert spec.nodes is not None
+    assert (spec.nodes.node_selector, spec.nodes.affinity) == ({"zone": "a"}, affinity)
+    spelled = [one.model_dump(by_alias=True, exclude_none=True) for one in spec.nodes.tolerations]
+    assert spelled == [
+        {"key": "spot", "operator": "Exists"},
+        {"key": "team", "operator": "Equal", "value": "vision", "effect": "NoExecute", "tolerationSeconds": 60},
+        {"operator": "Exists"},
+        {"key": "bare", "operator": "Equal", "value": ""},
+    ]
+    assert FunctionSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+def test_a_step_without_chosen_nodes_keeps_the_version_it_had() -> None:
+    assert SPEC.digest() == SPEC.model_copy(update={"nodes": None}).digest()
+    assert SPEC.digest() != placed(nodeSelector={"zone": "a"})[0].digest()
+
+
+def test_what_has_no_counterpart_is_named() -> None:
+    assert placed(resources={"limits": {"example.com/fpga": "1"}}) == (SPEC, ["limit example.com/fpga=1"])
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"nodeSelector": {"a b": "c"}}, "a b=c is no node label"),
+        ({"tolerations": [{"key": "a", "effect": "Sometimes"}]}, "tolerations.0.effect"),
+        ({"tolerations": [{"key": "a", "operator": "Exists", "tolerationSeconds": 5}]}, "needs effect: NoExecute"),
+        ({"affinity": {"nodeAfinity": {"a": 1}}}, "affinity has nodeAfinity"),
+    ],
+)
+def test_nodes_that_kubernetes_would_refuse_are_refused_with_the_field(config: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match="written in KFP") as error:
+        placed(**config)
+    assert words in str(error.value)
 
 
 @pytest.mark.parametrize(
