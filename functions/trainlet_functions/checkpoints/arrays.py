@@ -43,6 +43,11 @@ def is_torch(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def is_distributed(value: Any) -> bool:
+    """Say whether this is a tensor that several processes hold together."""
+    return is_torch(value) and hasattr(value, "to_local")
+
+
 def dtype_of(value: Any) -> str:
     """Return the name of the element type, the same for both libraries."""
     return str(local_of(value).dtype).removeprefix("torch.")
@@ -52,7 +57,7 @@ def local_of(value: Any) -> Any:
     """Return the plain array of this process behind a shard or a distributed tensor."""
     if isinstance(value, Shard):
         return value.array
-    if is_torch(value) and hasattr(value, "to_local"):
+    if is_distributed(value):
         return value.to_local()
     return value
 
@@ -61,7 +66,7 @@ def place_of(value: Any) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
     """Return (offset, shape of the whole) of a shard; ((), None) for what is whole itself."""
     if isinstance(value, Shard):
         return value.offset, value.shape
-    if is_torch(value) and hasattr(value, "to_local"):
+    if is_distributed(value) and not all(one.is_replicate() for one in value.placements):
         from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
         _, offset = compute_local_shape_and_global_offset(value.shape, value.device_mesh, value.placements)
@@ -127,6 +132,12 @@ def new(dtype: str, shape: tuple[int, ...], kind: str) -> Any:
     if dtype == "bfloat16":
         raise UserError("bfloat16 needs PyTorch.")
     return numpy.empty(shape, dtype=dtype)
+
+
+def new_like(model: Any, dtype: str) -> Any:
+    """Return a distributed tensor without content, spread as another one is."""
+    torch = sys.modules["torch"]
+    return torch.empty_like(model.detach(), dtype=getattr(torch, dtype))
 
 
 def _as_torch(value: Any) -> Any:

@@ -30,6 +30,7 @@ _CHOICES = _RING + RING * 16
 _RANKS = _CHOICES + CHOICES * 16
 _RANK_BYTES = 64
 _JOINED, _STEP, _STAGED = 0, 8, 16
+ABSTAINS = 1
 NONE = (1 << 64) - 1  # rank 0 has looked and found nothing to restore
 
 
@@ -66,11 +67,21 @@ class Board:
 
     def join(self, rank: int) -> None:
         """Note that a rank has something to save."""
-        self._write(self._of(rank) + _JOINED, 1)
+        self._write(self._of(rank) + _JOINED, time.monotonic_ns())
+
+    def abstain(self, rank: int) -> None:
+        """Note that a rank came without anything to save; it may still join."""
+        self._write(self._of(rank) + _JOINED, ABSTAINS)
 
     def joined(self, rank: int) -> bool:
         """Say whether a rank has something to save."""
-        return bool(self._read(self._of(rank) + _JOINED))
+        return self._read(self._of(rank) + _JOINED) > ABSTAINS
+
+    def may_join(self, rank: int, within_s: float) -> bool:
+        """Say whether a rank that said nothing yet may have something to save: for so long after rank 0 had."""
+        first = self._read(self._of(0) + _JOINED)
+        said = self._read(self._of(rank) + _JOINED)
+        return said == 0 and time.monotonic_ns() - first < within_s * 1e9
 
     def arrive(self, rank: int, step: int) -> None:
         """Note the step that a rank has finished."""

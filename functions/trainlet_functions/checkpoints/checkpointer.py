@@ -109,6 +109,7 @@ class Checkpointer:
         `at_step` takes the checkpoint of that step. Raises UserError when what is registered does not fit what was
         saved, Fenced when a newer attempt is here.
         """
+        self._abstain()
         follows = self._rounds is not None and not self._rounds.leads
         choice = self._rounds.choice() if self._rounds is not None and follows else None
         state = self._link.acquire(fresh=True)
@@ -154,6 +155,7 @@ class Checkpointer:
         self._step = self._step + 1 if step is None else int(step)
         values = {name: float(value) for name, value in (metrics or {}).items()}
         data = {"epoch": epoch, "samples": samples}
+        self._abstain()
         if self._rounds is not None:
             self._rounds.arrive(self._step)
         self._take(self._link.outcomes())
@@ -199,6 +201,7 @@ class Checkpointer:
 
     def wait(self) -> None:
         """Return when everything that was ordered is committed; raises PlatformError when the newest order failed."""
+        self._abstain()
         failed = self._finish_orders()
         if failed is not None:
             raise PlatformError(failed)
@@ -207,6 +210,11 @@ class Checkpointer:
         """Commit what was ordered and let the saver go."""
         self._finish_orders()
         self._link.close()
+
+    def _abstain(self) -> None:
+        """Where nothing is registered, have the other ranks not wait for this one."""
+        if self._rounds is not None and not self._objects:
+            self._rounds.abstain()
 
     # -- when
 

@@ -38,14 +38,13 @@ class Late(PlatformError):
 class Ranks:
     """Which of how many ranks a saver works for, and what the first one knows of the others.
 
-    `timeout_s` is how long it waits for their parts. A rank that has not `joined` within `join_s` has nothing to save.
+    `timeout_s` is how long it waits for the parts of those that take part, as far as it knows.
     """
 
     rank: int = 0
     world: int = 1
     timeout_s: float = 120.0
-    joined: Callable[[int], bool] = lambda rank: True
-    join_s: Callable[[], float] = lambda: 20.0
+    takes_part: Callable[[int], bool] = lambda rank: True
 
 
 class Receipt(Value):
@@ -101,12 +100,10 @@ def collect(
                 continue
             found.append(_read(raw, rank))
             missing.discard(rank)
-        waited_s = time.monotonic() - began
-        if waited_s >= ranks.join_s():
-            missing = {rank for rank in missing if ranks.joined(rank)}
+        missing = {rank for rank in missing if ranks.takes_part(rank)}
         if not missing:
             return sorted(found, key=lambda part: part.rank)
-        if waited_s > ranks.timeout_s:
+        if time.monotonic() - began > ranks.timeout_s:
             late = ", ".join(map(str, sorted(missing)))
             raise Late(f"Rank {late} did not deliver step {step} within {ranks.timeout_s:g} s.")
         goes_on()

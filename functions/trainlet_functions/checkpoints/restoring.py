@@ -96,6 +96,7 @@ class _Loader:
         self._trees = {**manifest.trees, **manifest.ranks.get(str(rank), {})}
         self._objects = objects
         self._live = {name: states.capture(name, value)[1] for name, value in objects.items()}
+        self._made: dict[str, Any] = {}  # arrays that only a checkpoint brings, where they are distributed
         self._kinds: dict[str, str] = {}
         self._skipped: set[str] = set()
         self._parts: dict[str, list[packs.Slice]] = {}
@@ -111,13 +112,16 @@ class _Loader:
                 "Register what you saved, or restore(strict=False)."
             )
         misfits: list[str] = []
-        for name in self._objects:
+        for name, value in self._objects.items():
+            likeness = states.models(name, value)
             for reference, kind in states.references(self._trees.get(name)):
                 entry = self._manifest.tensors.get(reference)
                 if entry is None:
                     raise PlatformError(f"The manifest of step {self._manifest.step} has no bytes for {reference!r}.")
                 self._kinds[reference] = kind
                 live = self._live[name].get(reference)
+                if live is None and (model := likeness(reference)) is not None and tuple(model.shape) == entry.shape:
+                    live = self._made[reference] = arrays.new_like(model, entry.dtype)
                 there = None if live is None else (arrays.dtype_of(live), arrays.whole_shape(live))
                 if there is not None and there != (entry.dtype, entry.shape):
                     misfits.append(
@@ -150,6 +154,7 @@ class _Loader:
         if name in self._skipped:
             return live
         entry = self._manifest.tensors[name]
+        live = self._made.get(name, live)
         target = live if live is not None else arrays.new(entry.dtype, entry.shape, self._kinds[name])
         origin, shape = _region(target, entry)
         memory = arrays.local_of(target)

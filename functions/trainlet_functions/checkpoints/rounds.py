@@ -32,6 +32,7 @@ class Rounds:
         self._before = -1
         self._ordered: tuple[int, float] | None = None
         self._restores = 0
+        self._abstains = False
 
     @property
     def leads(self) -> bool:
@@ -40,7 +41,14 @@ class Rounds:
 
     def join(self) -> None:
         """Say that this rank has something to save."""
+        self._abstains = False
         self._board.join(self._rank)
+
+    def abstain(self) -> None:
+        """Say that this rank came without anything to save, so that nobody waits for it."""
+        if not self._abstains:
+            self._abstains = True
+            self._board.abstain(self._rank)
 
     def staging(self, index: int, step: int | None) -> None:
         """Note what is in a buffer of this rank."""

@@ -45,7 +45,7 @@ class SaverOrder(Value):
     rank: int = 0
     world: int = 1
     timeout_s: float = 120.0  # how long rank 0 waits for the parts of the others
-    join_s: float = 20.0  # from the first save on, how long a rank may take to register something
+    join_s: float = 20.0  # how long after rank 0 another rank may register something
     policy: CheckpointPolicy | None = None
     environment: dict[str, str] | None = None
     outlive: bool = False  # nobody but the trainer gives orders: its end is the time to commit what is staged
@@ -76,7 +76,7 @@ class Sidecar:
         self._board = board
         ranks = Ranks(order.rank, order.world)
         if board is not None:
-            ranks = Ranks(order.rank, order.world, order.timeout_s, board.joined, self._join_s)
+            ranks = Ranks(order.rank, order.world, order.timeout_s, self._takes_part)
         store = open_store(order.store_url)
         self._saver = Saver(store, order.prefix, order.epoch, policy=order.policy, ranks=ranks, emit=self._tell)
         self._sources: dict[int, bytes] = {control: b"", channel.fileno(): b""}
@@ -117,8 +117,11 @@ class Sidecar:
         waits = self._ending or self._acquire_by is not None or self._hurry_at < float("inf")
         return self._running is not None or waits or bool(self._asked)
 
-    def _join_s(self) -> float:
-        return 0.0 if self._settled or self._ending or self._hurry_at < float("inf") else self._order.join_s
+    def _takes_part(self, rank: int) -> bool:
+        """Say whether a rank has something to save, or may have: in the first save nobody knows yet."""
+        assert self._board is not None
+        waits = not (self._settled or self._ending or self._hurry_at < float("inf"))
+        return self._board.joined(rank) or (waits and self._board.may_join(rank, self._order.join_s))
 
     # -- orders
 

@@ -7,6 +7,7 @@ Arrays leave the tree of a state as references by name, so the tree is JSON. Key
 from __future__ import annotations
 
 import random
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -50,6 +51,23 @@ def load(name: str, value: Any, tree: Any, fill: Fill, *, strict: bool = True) -
     elif isinstance(value, list):
         value[:] = state
     return value
+
+
+def models(name: str, value: Any) -> Callable[[str], Any]:
+    """Return what gives, for the name of an array that is not there yet, a distributed tensor that it is to be like.
+
+    An optimizer has no moments before its first step; those of a distributed parameter are spread as the parameter is.
+    """
+    groups = getattr(value, "param_groups", None)
+    parameters = [one for group in groups for one in group["params"]] if isinstance(groups, list) else []
+
+    def model(reference: str) -> Any:
+        found = re.match(r"\.state\.(\d+)\.", reference[len(name) :])
+        number = int(found[1]) if found else len(parameters)
+        parameter = parameters[number] if number < len(parameters) else None
+        return parameter if arrays.is_distributed(parameter) else None
+
+    return model
 
 
 def references(tree: Any) -> list[tuple[str, str]]:

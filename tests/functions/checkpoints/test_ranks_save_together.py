@@ -149,16 +149,42 @@ def test_a_rank_that_never_comes_blocks_nobody_and_is_named(
     assert steps_of(tmp_path) == []
 
 
-def test_ranks_that_registered_nothing_are_not_waited_for(team: Callable[..., Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("join_s", [0.0, 1e9])
+def test_ranks_that_registered_nothing_are_not_waited_for(
+    team: Callable[..., Any], tmp_path: Path, join_s: float
+) -> None:
     def work(rank: int, ck: Checkpointer) -> None:
         if rank == 0:
             weights = np.zeros(3)
             ck.register(weights=weights)
             assert ck.restore() is None
             ck.save(7)
+        elif join_s and rank == 1:
+            ck.step(1)  # without anything registered
+        elif join_s:
+            ck.wait()  # as at the end of a step's function
 
-    assert team(3, 1, join_s=0.0).together(work) == [None] * 3
+    assert team(3, 1, join_s=join_s).together(work) == [None] * 3
     assert steps_of(tmp_path) == [7]
+
+
+def test_a_rank_that_registers_late_is_part_of_the_first_save(team: Callable[..., Any], tmp_path: Path) -> None:
+    made = team(2, 1, join_s=1e9)
+    ordered = threading.Event()
+
+    def work(rank: int, ck: Checkpointer) -> None:
+        model = Model(rank, 2)
+        if rank == 1:
+            ordered.wait(60)
+        model.register(ck)
+        ck.restore()
+        if rank == 0:
+            threading.Timer(0.2, ordered.set).start()
+        ck.save(3)
+
+    assert made.together(work) == [None, None]
+    store = open_store(str(tmp_path / "store"))
+    assert verify(store, PREFIX) == [] and steps_of(tmp_path) == [3]
 
 
 def test_a_stop_that_ranks_hear_at_different_steps_ends_all_at_the_same(
