@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("kills")]
 
 
 @pytest.mark.parametrize(("how", "times"), [("stopped", 1), ("in a call", 1), ("stopped", 2)])
-def test_C1_sigterm_commits_the_newest_staged_step_of_a_trainer_that_cannot_answer(
+def test_I12_I13_C1_sigterm_commits_the_newest_staged_step_of_a_trainer_that_cannot_answer(
     alone: Any, faulty: Any, tmp_path: Path, how: str, times: int
 ) -> None:
     path = tmp_path / "mark"
@@ -28,7 +28,21 @@ def test_C1_sigterm_commits_the_newest_staged_step_of_a_trainer_that_cannot_answ
     assert any(note.epoch == 1 and note.reason == "preempted" for note in notes)
 
 
-def test_C1_ranks_commit_the_newest_step_that_all_have_when_one_cannot_answer(
+@pytest.mark.parametrize(("how", "last"), [("evaluating", 2), ("saving", 2), ("restoring", 3)])
+def test_I12_I13_C1_sigterm_in_the_middle_of_something_loses_nothing(
+    alone: Any, faulty: Any, tmp_path: Path, how: str, last: int
+) -> None:
+    path = tmp_path / "mark"
+    run = faulty.interrupted.spawn(how, str(path))
+    alone.eventually(path.exists, 90)
+    os.kill(alone.worker_pid(run.tasks[0].attempts[-1].worker), signal.SIGTERM)
+    result = run.result(120)
+    assert result["sum"] == sum(range(10)) and result["attempt"] == last
+    assert result["began"] >= 3, "at most what lies between two copies is done again"
+    assert {note.epoch for note in run.tasks[0].checkpoints} <= {1, last}, "an attempt that only restored saved nothing"
+
+
+def test_I12_C1_ranks_commit_the_newest_step_that_all_have_when_one_cannot_answer(
     alone: Any, faulty: Any, tmp_path: Path
 ) -> None:
     path = tmp_path / "mark"

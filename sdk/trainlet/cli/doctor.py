@@ -14,8 +14,8 @@ from typing import Literal
 
 import click
 
-from trainlet.cli import output
-from trainlet.core import wire
+from trainlet.cli import output, storage
+from trainlet.core import durations, wire
 from trainlet.core.errors import TrainletError, UserError
 from trainlet.core.protocols import ObjectStore
 from trainlet.core.settings import Settings
@@ -44,19 +44,32 @@ class Finding:
 )
 @click.option("--project", "projects", multiple=True, help="A project to look at, for --cluster.")
 @click.option("--store", "store_url", metavar="URL", help="Check a store instead: a folder, or s3://bucket/prefix.")
+@click.option("--grace", metavar="TIME", default="30s", help="What a stop leaves, for --store (default: 30s).")
+@click.option("--sweep", is_flag=True, help="With --store: end uploads that were given up more than a day ago.")
 @output.json_option
 def doctor(
-    of_cluster: bool, cluster_file: Path | None, projects: tuple[str, ...], store_url: str | None, as_json: bool
+    of_cluster: bool,
+    cluster_file: Path | None,
+    projects: tuple[str, ...],
+    store_url: str | None,
+    grace: str,
+    sweep: bool,
+    as_json: bool,
 ) -> int:
     """Check this machine and the platform, a cluster, or a store, and say what to do.
 
     Exits with 3 when something is bad; what only deserves a look is a warning.
     """
     settings = Settings.from_environment()
+    if sweep and store_url is None:
+        raise UserError("--sweep is for a store. Write: trainlet doctor --store s3://bucket/prefix --sweep")
     if (cluster_file or projects) and not of_cluster:
         raise UserError("--settings and --project are for a cluster. Write: trainlet doctor --cluster ...")
     if store_url is not None:
         findings = [_store(store_url)]
+        if findings[0].saw == store_url or "told that" in findings[0].saw:  # it can be reached
+            grace_s = durations.parse_duration_s(grace, "--grace ")
+            findings += [Finding(*row) for row in storage.examine(store_url, grace_s, sweep=sweep)]
     elif of_cluster:
         findings = _cluster(cluster_file, projects or (settings.project,))
     else:

@@ -60,6 +60,51 @@ def stuck(how: str, path: str, *, ctx: tl.Context = tl.INJECTED) -> dict:
     return {"sum": state["sum"], "began": start.step if start else 0, "attempt": ctx.attempt}
 
 
+class Total:
+    """A sum that can take for ever to say what it is, or to become what it was."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        self.hangs_in = ""
+
+    def hang(self, path: str) -> None:
+        with open(path, "w") as file:
+            file.write("hangs")
+        time.sleep(300)
+
+    def state_dict(self) -> dict:
+        if self.hangs_in.startswith("save "):
+            self.hang(self.hangs_in.removeprefix("save "))
+        return {"value": self.value}
+
+    def load_state_dict(self, state: dict) -> None:
+        if self.hangs_in.startswith("restore "):
+            self.hang(self.hangs_in.removeprefix("restore "))
+        self.value = state["value"]
+
+
+@tl.step(gpu="A100", checkpoint=tl.Checkpoint(every="1h"), grace=8)
+def interrupted(how: str, path: str, *, ctx: tl.Context = tl.INJECTED) -> dict:
+    """Train ten steps; hang in the middle of an evaluation, a save, or the second attempt's restore."""
+    total = Total()
+    if how == "restoring" and ctx.attempt == 2:
+        total.hangs_in = f"restore {path}"
+    ctx.checkpoint.register(total=total)
+    start = ctx.checkpoint.restore()
+    for step in range(start.step if start else 0, 10):
+        if step == 5 and ctx.attempt == 1:
+            if how == "evaluating":
+                total.hang(path)
+            elif how == "restoring":
+                os.kill(os.getpid(), signal.SIGKILL)
+            total.hangs_in = f"save {path}"
+            ctx.checkpoint.save(5)
+        total.value += step
+        ctx.checkpoint.step(step + 1)
+        time.sleep(0.5)
+    return {"sum": total.value, "began": start.step if start else 0, "attempt": ctx.attempt}
+
+
 @tl.step(ranks=2, checkpoint=tl.Checkpoint(every="1h"), grace=8)
 def stuck_rank(how: str, path: str, *, ctx: tl.Context = tl.INJECTED) -> dict:
     """Train five steps together, then let rank 1 of the first attempt not return from the sixth."""
