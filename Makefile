@@ -42,7 +42,7 @@ test-newest: $(VENV)/.dev  ## Run tests on another Python: make test-newest NEWE
 	$(call versioned,newest,$(NEWEST),)
 
 test-crash: $(VENV)/.dev  ## Run the whole crash matrix of the checkpoints; make test runs a sample of it.
-	TRAINLET_TEST_CRASHES=all $(BIN)/python -m pytest -q -n 2 --dist loadgroup tests/functions/checkpoints/test_every_store_call_may_be_the_last.py
+	TRAINLET_TEST_CRASHES=all $(BIN)/python -m pytest -q -n 2 --dist loadgroup tests/functions/checkpoints/test_every_store_call_may_be_the_last.py tests/functions/checkpoints/test_every_system_call_may_be_the_last.py
 
 $(VENV)-torch/.ready: $(BIN)/uv pyproject.toml
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-torch

@@ -83,7 +83,7 @@ class Total:
         self.value = state["value"]
 
 
-@tl.step(gpu="A100", checkpoint=tl.Checkpoint(every="1h"), grace=8)
+@tl.step(gpu="A100", checkpoint=tl.Checkpoint(every="1h"), grace=8, retries=1)
 def interrupted(how: str, path: str, *, ctx: tl.Context = tl.INJECTED) -> dict:
     """Train ten steps; hang in the middle of an evaluation, a save, or the second attempt's restore."""
     total = Total()
@@ -96,7 +96,8 @@ def interrupted(how: str, path: str, *, ctx: tl.Context = tl.INJECTED) -> dict:
             if how == "evaluating":
                 total.hang(path)
             elif how == "restoring":
-                os.kill(os.getpid(), signal.SIGKILL)
+                ctx.checkpoint.save(5)
+                raise RuntimeError("the first attempt fails")
             total.hangs_in = f"save {path}"
             ctx.checkpoint.save(5)
         total.value += step

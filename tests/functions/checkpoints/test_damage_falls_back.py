@@ -53,7 +53,9 @@ def replace(path: Path, raw: bytes) -> None:
 
 @pytest.mark.parametrize("folder", ["log", "manifests", "packs"])
 @pytest.mark.parametrize("seed", range(12))
-def test_C1_a_flipped_bit_is_found_and_the_step_before_is_used(store: DirectoryStore, folder: str, seed: int) -> None:
+def test_I7_C1_a_flipped_bit_is_found_and_the_step_before_is_used(
+    store: DirectoryStore, folder: str, seed: int
+) -> None:
     path = newest(store, folder)
     raw = bytearray(path.read_bytes())
     data_begin = 8 + int.from_bytes(raw[:8], "little") if folder == "packs" else 0  # a pack's header is never read
@@ -65,7 +67,7 @@ def test_C1_a_flipped_bit_is_found_and_the_step_before_is_used(store: DirectoryS
 
 @pytest.mark.parametrize("folder", ["log", "manifests", "packs"])
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
-def test_C1_an_object_that_is_cut_short_falls_back(store: DirectoryStore, folder: str, share: float) -> None:
+def test_I8_C1_an_object_that_is_cut_short_falls_back(store: DirectoryStore, folder: str, share: float) -> None:
     path = newest(store, folder)
     raw = path.read_bytes()
     replace(path, raw[: int(len(raw) * share)])
@@ -73,7 +75,7 @@ def test_C1_an_object_that_is_cut_short_falls_back(store: DirectoryStore, folder
 
 
 @pytest.mark.parametrize("folder", ["manifests", "packs"])
-def test_C1_a_missing_object_falls_back(store: DirectoryStore, folder: str) -> None:
+def test_I8_C1_a_missing_object_falls_back(store: DirectoryStore, folder: str) -> None:
     newest(store, folder).unlink()
     assert restored(store) == (1, 1.0)
 
@@ -89,7 +91,7 @@ def test_a_writer_goes_on_behind_a_damaged_record(store: DirectoryStore) -> None
     assert restored(store, 3) == (7, 7.0)
 
 
-def test_files_that_are_no_records_are_passed_over(store: DirectoryStore) -> None:
+def test_I19_files_that_are_no_records_are_passed_over(store: DirectoryStore) -> None:
     for name in (".tmp", "notes.txt", "00000.json", "9999999990.json.bak"):
         path = newest(store, "log").with_name(name)
         path.write_text("junk")
@@ -131,7 +133,7 @@ def slice_of(**changes: Any) -> Slice:
         (slice_of(shape=(2, 2), range=(8, 40)), slice_of(offset=(0, 1), shape=(1, 2), range=(8, 24))),
     ],
 )
-def test_slices_that_lie_are_refused(slices: tuple[Slice, ...]) -> None:
+def test_I17_slices_that_lie_are_refused(slices: tuple[Slice, ...]) -> None:
     with pytest.raises(PlatformError):
         packs.check("w", TensorEntry(dtype="float64", shape=(2, 3), slices=slices), PREFIX)
     packs.check("w", TensorEntry(dtype="float64", shape=(2, 3), slices=(slice_of(),)), PREFIX)

@@ -100,12 +100,12 @@ def test_the_matrix_has_every_call_of_a_life() -> None:
 
 
 @pytest.mark.parametrize(("at", "mode"), sample(60, 1))
-def test_C1_in_memory(at: int, mode: str) -> None:
+def test_I4_C1_in_memory(at: int, mode: str) -> None:
     survives(faulty_stores.CarefulStore(), at, mode)
 
 
 @pytest.mark.parametrize(("at", "mode"), sample(10, 2))
-def test_C1_in_a_directory(tmp_path: Path, at: int, mode: str) -> None:
+def test_I4_C1_in_a_directory(tmp_path: Path, at: int, mode: str) -> None:
     survives(open_store(str(tmp_path / "store")), at, mode)
 
 
@@ -188,13 +188,13 @@ def answers(url: str, process: subprocess.Popen[bytes]) -> bool:
 
 
 @pytest.mark.parametrize(("at", "mode"), sample(8, 3))
-def test_C1_in_moto(moto: str, tmp_path: Path, at: int, mode: str) -> None:
+def test_I4_C1_in_moto(moto: str, tmp_path: Path, at: int, mode: str) -> None:
     survives(open_store(f"{moto}/{tmp_path.name}"), at, mode)
 
 
 @pytest.mark.xdist_group("seaweedfs")
 @pytest.mark.parametrize(("at", "mode"), sample(8, 4))
-def test_C1_in_seaweedfs(seaweedfs: str, tmp_path: Path, at: int, mode: str) -> None:
+def test_I4_C1_in_seaweedfs(seaweedfs: str, tmp_path: Path, at: int, mode: str) -> None:
     survives(open_store(f"{seaweedfs}/{tmp_path.name}"), at, mode)
 
 
@@ -233,7 +233,7 @@ def zombies(store: Any, seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(40 if WHOLE else 6))
-def test_C1_zombies_change_nothing_that_anybody_reads(seed: int) -> None:
+def test_I6_I9_C1_zombies_change_nothing_that_anybody_reads(seed: int) -> None:
     assert zombies(faulty_stores.CarefulStore(), seed) == []
 
 

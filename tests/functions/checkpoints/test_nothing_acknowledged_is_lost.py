@@ -54,7 +54,7 @@ def save(made: Checkpointer, array: np.ndarray[Any, Any], step: int) -> None:
     made.save(step)
 
 
-def test_C1_a_killed_writer_loses_nothing_that_it_acknowledged(store: DirectoryStore) -> None:
+def test_I1_C1_a_killed_writer_loses_nothing_that_it_acknowledged(store: DirectoryStore) -> None:
     dice = random.Random(7)
     folder = Path(store.url.removeprefix("file://"))
     for epoch in range(1, 9):
@@ -103,7 +103,7 @@ class Breaking:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", range(1, 9))
-def test_C1_a_store_that_breaks_at_any_call_leaves_a_whole_checkpoint(
+def test_I2_C1_a_store_that_breaks_at_any_call_leaves_a_whole_checkpoint(
     store: DirectoryStore, at: int, after: bool
 ) -> None:
     first, array = checkpointer(store)
@@ -123,7 +123,7 @@ def test_C1_a_store_that_breaks_at_any_call_leaves_a_whole_checkpoint(
     assert set(array) == {float(progress.step)}
 
 
-def test_C1_a_superseded_writer_is_fenced_and_nothing_it_writes_counts(store: DirectoryStore) -> None:
+def test_I3_C1_a_superseded_writer_is_fenced_and_nothing_it_writes_counts(store: DirectoryStore) -> None:
     old, array = checkpointer(store, 1)
     save(old, array, 1)
     fence(store, PREFIX, 2)

@@ -122,7 +122,7 @@ def test_replicas_are_written_once(team: Callable[..., Any], tmp_path: Path) -> 
     assert manifest.bytes_new < 1.2 * 300_000 * 8
 
 
-def test_a_rank_that_never_comes_blocks_nobody_and_is_named(
+def test_I14_a_rank_that_never_comes_blocks_nobody_and_is_named(
     team: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rounds, "PATIENCE_S", 0.0)

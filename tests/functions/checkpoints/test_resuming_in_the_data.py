@@ -28,7 +28,9 @@ def test_each_sample_comes_once_an_epoch_and_epochs_differ(size: int, batch: int
 
 @given(size=st.integers(2, 100), stop=st.integers(0, 6), before=st.integers(1, 4), after=st.integers(1, 4))
 @settings(max_examples=30, deadline=None)
-def test_any_number_of_ranks_goes_on_in_the_same_global_order(size: int, stop: int, before: int, after: int) -> None:
+def test_I11_any_number_of_ranks_goes_on_in_the_same_global_order(
+    size: int, stop: int, before: int, after: int
+) -> None:
     batch = 12
 
     def take(state: dict[str, int] | None, world: int, batches: int | None) -> tuple[list[Any], dict[str, int]]:
@@ -76,14 +78,14 @@ def train(store: Any, epoch: int, steps: int, leave_out: str = "") -> bytes:
 
 
 @pytest.mark.parametrize("stop", [1, 7, 8, 11])
-def test_a_resumed_run_equals_one_that_never_stopped(tmp_path: Path, stop: int) -> None:
+def test_I10_a_resumed_run_equals_one_that_never_stopped(tmp_path: Path, stop: int) -> None:
     straight = train(DirectoryStore(tmp_path / "a"), 1, 12)
     train(DirectoryStore(tmp_path / "b"), 1, stop)
     assert train(DirectoryStore(tmp_path / "b"), 2, 12) == straight
 
 
 @pytest.mark.parametrize("left_out", ["weights", "sampler", "randomness", "own"])
-def test_leaving_out_any_part_makes_it_differ(tmp_path: Path, left_out: str) -> None:
+def test_I10_leaving_out_any_part_makes_it_differ(tmp_path: Path, left_out: str) -> None:
     straight = train(DirectoryStore(tmp_path / "a"), 1, 12)
     train(DirectoryStore(tmp_path / "b"), 1, 5, left_out)
     assert train(DirectoryStore(tmp_path / "b"), 2, 12, left_out) != straight

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import trainlet as tl
 from trainlet.client.stores import open_store
 from trainlet.client.stores.s3 import S3Store
 from trainlet.core.clocks import ManualClock
@@ -27,6 +28,8 @@ class Server:
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
         self.troubles: list[tuple[str, int, str, bool]] = []  # method, status, code, whether it is done all the same
+        self.gate = threading.Event()  # writes wait here while it is not set
+        self.gate.set()
         self.spared = 0  # so many of them are answered well before
         handler = type("Handler", (_Handler,), {"owner": self})
         self._http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -74,6 +77,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.owner.gate.wait(60)
 
         def act() -> tuple[int, bytes]:
             if self.path in self.owner.objects and self.headers["If-None-Match"] == "*":
@@ -132,6 +136,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     yield made
+    made.gate.set()
     made.close()
 
 
@@ -213,6 +218,22 @@ def test_I15_a_full_disk_is_said_and_what_was_there_stays(tmp_path: Path) -> Non
     assert [one.step for one in list_checkpoints(store, PREFIX)] == [1] and verify(store, PREFIX) == []
     made.save(3)
     assert list_checkpoints(store, PREFIX)[0].step == 3
+
+
+def test_I15_a_store_that_is_slow_holds_no_training_step_up(server: Server) -> None:
+    weights = np.zeros(5)
+    with tl.checkpoint("slow", store="s3://bucket", every=1e-6) as ck:
+        ck.register(weights=weights)
+        assert ck.restore() is None
+        server.gate.clear()
+        for step in range(1, 200):  # each would wait for ever if it waited for the store
+            weights[:] = step
+            ck.step(step)
+        assert not any("/manifests/" in key for key in server.objects), "nothing is committed yet"
+        server.gate.set()
+        ck.wait()
+        assert ck.save(200) is None
+    assert list_checkpoints(S3Store("bucket"), "runs/slow")[0].step == 200
 
 
 def test_I18_clocks_that_are_hours_apart_change_nothing(tmp_path: Path) -> None:
