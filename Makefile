@@ -57,6 +57,7 @@ bench: $(VENV)/.dev  ## Measure, beside a peer where one exists; JSON on stdout 
 
 bench-checkpoint: $(VENV)/.dev  ## Measure what a checkpoint costs the training thread, beside a plain copy, and peers after test-torch.
 	OMP_NUM_THREADS=1 $(if $(wildcard $(VENV)-torch/.ready),$(VENV)-torch/bin,$(BIN))/python benchmarks/bench_checkpoint.py 512
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/bench_recovery.py 1024
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
