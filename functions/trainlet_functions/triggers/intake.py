@@ -37,13 +37,16 @@ class Taken:
     matched: int
 
 
-def take(tx: Transaction, project: str, events: Sequence[Event], matcher: Matcher) -> Taken:
+def take(
+    tx: Transaction, project: str, events: Sequence[Event], matcher: Matcher, *, identified: bool = False
+) -> Taken:
     """Store what is new and match it.
 
+    `identified`: the ids were made of what the events say, and whatever else a repetition says does not matter.
     Raises ConflictError for an id that came before with other data, UserError for too much data, TooManyWaiting when
     one trigger has too long a queue: then nothing is stored, and the sender sends it again.
     """
-    fresh = _fresh(tx, project, events)
+    fresh = _fresh(tx, project, events, identified=identified)
     if not fresh:
         return Taken([], [], 0)
     first = int(tx.conn.execute(sa.select(sa.func.max(_EVENTS.c.number))).scalar() or 0) + 1
@@ -111,7 +114,7 @@ def forget(tx: Transaction, limit: int = 500) -> int:
     return len(rows)
 
 
-def _fresh(tx: Transaction, project: str, events: Sequence[Event]) -> list[tuple[Event, str, str]]:
+def _fresh(tx: Transaction, project: str, events: Sequence[Event], *, identified: bool) -> list[tuple[Event, str, str]]:
     """Return the events that never came before, with their data as text and the hash of what must not change."""
     known: dict[tuple[str, str], str] = {}
     ids = sorted({event.id for event in events})
@@ -130,7 +133,7 @@ def _fresh(tx: Transaction, project: str, events: Sequence[Event]) -> list[tuple
         # Not the whole event: brokers change other attributes with every delivery.
         digest = sha256_hex(f"{event.type}\0{event.binary}\0{dumps(event.data, sort_keys=True)}".encode())[:32]
         before = known.setdefault((event.id, event.source), "")
-        if before and before != digest:
+        if before and before != digest and not identified:
             raise ConflictError(f"The event {event.id!r} of {event.source!r} came before with other data.")
         if not before:
             known[event.id, event.source] = digest

@@ -77,13 +77,27 @@ def show(event: str, as_json: bool) -> None:
             _print_run(client, match.run_id)
 
 
+def adapter_options(command: Any) -> Any:
+    """Let a command take what a vendor sends instead of a CloudEvent."""
+    named = click.option(
+        "--adapter", metavar="NAME", help="FILE is what s3, alertmanager, mlflow, github or kfp sends by webhook."
+    )
+    event = click.option("--github-event", metavar="NAME", help="With --adapter github: the header X-GitHub-Event.")
+    return named(event(command))
+
+
 @events.command()
 @click.argument("file", type=click.Path(dir_okay=False))
+@adapter_options
 @output.json_option
-def send(file: str, as_json: bool) -> None:
+def send(file: str, adapter: str | None, github_event: str | None, as_json: bool) -> None:
     """Send the CloudEvents of a JSON file (`-`: standard input): one, or an array. A missing id is made up."""
-    given = [read_event(item, f"event {number}") for number, item in enumerate(_items(file))]
-    answer = Triggers(connect(Settings.from_environment())).send(given)
+    if adapter is not None:
+        api = Triggers(connect(Settings.from_environment()))
+        answer = api.notify(adapter, read_json(file), vendor_headers(github_event))
+    else:
+        given = [read_event(item, f"event {number}") for number, item in enumerate(_items(file))]
+        answer = Triggers(connect(Settings.from_environment())).send(given)
     if as_json:
         output.print_json(answer.model_dump(mode="json"))
         return
@@ -173,6 +187,11 @@ def read_json(file: str) -> Any:
 def _items(file: str) -> list[Any]:
     found = read_json(file)
     return found if isinstance(found, list) else [found]
+
+
+def vendor_headers(github_event: str | None) -> dict[str, str]:
+    """Return the headers that say what a body does not."""
+    return {} if github_event is None else {"X-GitHub-Event": github_event}
 
 
 def read_event(item: Any, where: str) -> cloudevents.Event:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Callable
 from typing import Any
@@ -10,10 +11,11 @@ import click
 
 from trainlet import triggers as decorators
 from trainlet.cli import loading, output
-from trainlet.cli.events import read_event, read_json
+from trainlet.cli.events import adapter_options, read_event, read_json, vendor_headers
 from trainlet.client import connect
 from trainlet.client.http import Client
 from trainlet.client.triggers import Triggers
+from trainlet.core import events as cloudevents
 from trainlet.core.durations import nearest
 from trainlet.core.errors import NotFoundError, TrainletError, UserError
 from trainlet.core.settings import Settings
@@ -103,10 +105,14 @@ def trigger() -> None:
 @trigger.command()
 @click.argument("target", metavar="FILE[:PIPELINE]")
 @click.argument("event", metavar="EVENT.json", type=click.Path(dir_okay=False))
+@adapter_options
 @output.json_option
-def test(target: str, event: str, as_json: bool) -> int:
-    """Say which triggers of a file an event matches, with which parameters, and what the run may cost. Starts nothing."""
-    given = read_event(read_json(event), event)
+def test(target: str, event: str, adapter: str | None, github_event: str | None, as_json: bool) -> int:
+    """Say which triggers of a file an event matches, with which parameters, and what the run may cost. Starts nothing.
+
+    With --adapter the file is what a vendor sends; of several events the first is tried.
+    """
+    given = read_event(read_json(event), event) if adapter is None else _adapted(adapter, event, github_event)
     found = {
         name: (pipeline, one)
         for pipeline in loading.pipelines(target)
@@ -127,6 +133,17 @@ def test(target: str, event: str, as_json: bool) -> int:
         for name, result in results.items():
             _tell(name, result)
     return 0 if any(result["matches"] and not result["error"] for result in results.values()) else 1
+
+
+def _adapted(adapter: str, file: str, github_event: str | None) -> cloudevents.Event:
+    from trainlet_functions.triggers import adapters
+
+    headers = {name.lower(): value for name, value in vendor_headers(github_event).items()}
+    found = adapters.convert(adapter, headers, json.dumps(read_json(file)).encode())
+    if not found:
+        raise UserError(f"{file} says nothing that is an event: it is a test, or nothing has changed.")
+    click.echo(f"{found[0].type} from {found[0].source}, about {found[0].subject}", err=True)
+    return found[0]
 
 
 def _tell(name: str, result: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from pydantic import RootModel
 
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from trainlet.client.http import Client
 
 _PATHS: dict[TriggerKind, str] = {"event": "/v1/subscriptions", "schedule": "/v1/schedules"}
+
+
+class _Notification(RootModel[Any]):
+    """What a vendor sends."""
 
 
 class _Batch(RootModel[list[dict[str, Any]]]):
@@ -65,6 +70,11 @@ class Triggers:
         """Send events; repeating them changes nothing."""
         forms = _Batch([event.to_json() for event in given])
         return self._client._call("POST", "/v1/events", Accepted, forms, headers={"Content-Type": events.BATCH})
+
+    def notify(self, adapter: str, notification: Any, headers: dict[str, str] | None = None) -> Accepted:
+        """Send what a store, a registry or a monitor sent, through the adapter for it."""
+        path = f"/v1/events/{quote(adapter, safe='')}"
+        return self._client._call("POST", path, Accepted, _Notification(notification), headers=headers)
 
     def events(self, *, event_id: str | None = None, state: str | None = None, limit: int = 50) -> list[EventView]:
         """Return the newest events with what they matched."""

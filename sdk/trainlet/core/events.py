@@ -133,15 +133,30 @@ def batch(body: bytes) -> list[Event]:
     return [from_json(item, f"event {number} of the batch") for number, item in enumerate(items)]
 
 
+def strict_json(raw: bytes | str) -> Any:
+    """Read JSON that can be written again: no infinite numbers, whole characters; raises ValueError."""
+    form = json.loads(raw, parse_constant=_no_constant, parse_float=_finite)
+    if b"\\u" in raw if isinstance(raw, bytes) else "\\u" in raw:
+        json.dumps(form, ensure_ascii=False).encode()  # half of a surrogate pair can be escaped, but not written
+    return form
+
+
 def _json(raw: bytes, where: str) -> Any:
     try:
-        return json.loads(raw, parse_constant=_no_constant)
+        return strict_json(raw)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where} is no valid JSON: {error}. It must be a CloudEvent 1.0.") from None
 
 
 def _no_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"{text[:20]} is too large a number")
+    return number
 
 
 def _too_much(where: str, size: int) -> UserError:
