@@ -10,6 +10,7 @@ from trainlet.core import wire
 from trainlet_functions.api import (
     access,
     attempts,
+    billing,
     dashboard,
     events,
     functions,
@@ -24,7 +25,7 @@ from trainlet_functions.api import (
 from trainlet_functions.api.routes import Routes
 from trainlet_functions.platform import Platform
 
-RESOURCES = (service, access, metrics, functions, runs, attempts, logs, events, triggers, usage)
+RESOURCES = (service, access, metrics, functions, runs, attempts, logs, events, triggers, usage, billing)
 
 
 def create_app(platform: Platform) -> Flask:

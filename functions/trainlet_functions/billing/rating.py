@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from trainlet.core import bills
 from trainlet.core.wire import Rate
 from trainlet_functions.billing.prices import HOUR_S, PriceList
 from trainlet_functions.metering.segments import Segment
 
-FULL_SHARE = 5040  # divisible by 1-10, 12, 14, 15, 16, 18, 20, 21, 24, 28
+FULL_SHARE = bills.FULL_SHARE
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ def cli() -> None:
 def main() -> None:
     """Run the command line and turn errors into one clear message and an exit code."""
     from trainlet.cli import (
+        billing,
         clusters,
         deployment,
         doctor,
@@ -59,6 +60,7 @@ def main() -> None:
         saved,
         secrets,
         prices,
+        billing,
         clusters,
         doctor,
     ):

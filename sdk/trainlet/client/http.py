@@ -6,6 +6,7 @@ deadline. Problems come back as the error that says what to do.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -19,7 +20,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from trainlet.client.errors import ApiFailed, ApiUnreachable, FencedError, ProtocolMismatch, TakenError
-from trainlet.core import errors, traces, wire
+from trainlet.core import bills, errors, traces, wire
 from trainlet.core.specs import FunctionSpec
 
 _Reply = TypeVar("_Reply", bound=BaseModel)
@@ -209,6 +210,31 @@ class Client:
         """Add the versions of a price list that are new."""
         return self._call("POST", "/v1/prices:apply", wire.PriceChanges, body)
 
+    def billing_periods(self, project: str | None = None) -> list[bills.PeriodView]:
+        """Return the billing periods, the oldest first; `*` is every project, for an admin."""
+        return self._call("GET", "/v1/billing/periods", bills.PeriodList, params={"project": project}).items
+
+    def close_period(self, period: str, body: bills.ClosePeriod) -> bills.PeriodView:
+        """Close a billing period for good; needs an admin's token. A month of much usage takes its time."""
+        return self._call("POST", f"/v1/billing/periods/{period}:close", bills.PeriodView, body, retry_s=600)
+
+    @contextlib.contextmanager
+    def billing_rows(
+        self, period: str | None = None, project: str | None = None
+    ) -> Iterator[tuple[bills.Snapshot, Iterator[bills.Row]]]:
+        """Open a snapshot of a period: what it is, and its rows. Rows that end too soon raise ApiUnreachable."""
+        self.ping()
+        params = {name: value for name, value in (("period", period), ("project", project)) if value is not None}
+        try:
+            with self._http.stream("GET", "/v1/billing/rows", params=params) as response:
+                if response.status_code != 200:
+                    response.read()
+                    _checked(response)
+                lines = response.iter_lines()
+                yield bills.Snapshot.model_validate_json(next(lines, "")), _whole(lines, self.url)
+        except (httpx.TransportError, ValidationError) as error:
+            raise ApiUnreachable(f"The billing rows from {self.url} broke off: {error}. Try again.") from error
+
     def checkpoints(self, task: str) -> list[wire.CheckpointNote]:
         """Return the committed checkpoints of a task, newest first."""
         page = self._call("GET", "/v1/checkpoints", wire.Page, params={"task": task})
@@ -333,6 +359,21 @@ class Client:
                         event = "message"
         except httpx.TransportError as error:
             raise ApiUnreachable(f"The log stream from {self.url} broke: {error}.") from error
+
+
+def _whole(lines: Iterator[str], url: str) -> Iterator[bills.Row]:
+    """Yield the rows of a snapshot; the last line must say that these were all."""
+    count = cost_nano = 0
+    before: str | None = None
+    for line in lines:
+        if before is not None:
+            row = bills.Row.read(json.loads(before))
+            count, cost_nano = count + 1, cost_nano + (row.cost_nano or 0)
+            yield row
+        before = line
+    end = bills.SnapshotEnd.model_validate_json(before or "")
+    if (end.rows, end.cost_nano) != (count, cost_nano):
+        raise ApiUnreachable(f"The billing rows from {url} are not all there ({count} of {end.rows}). Try again.")
 
 
 def _bearer(token: str) -> dict[str, str]:
