@@ -86,7 +86,7 @@ def _begin(tx: Transaction, period: Period, by: str) -> None:
     if tx.now_ns < period.end_s * 10**9:
         raise UserError(
             f"Period {period} goes on until {rfc3339(period.end_s * 10**9)}; close it after that. "
-            f"`trainlet billing export` without --period gives what it holds so far."
+            "`trainlet usage` shows what was used so far."
         )
     if state(tx, period) != "open":
         return

@@ -1,4 +1,4 @@
-"""`trainlet billing`: periods and invoices, exports and their proof, and reports of what was used."""
+"""`trainlet billing`: periods, and the invoices that closing them makes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _all = click.option("--all-projects", is_flag=True, help="Every project; needs a
 
 @click.group()
 def billing() -> None:
-    """Close billing periods, export them, and prove that the exports are the ledger."""
+    """Close billing periods, and read their invoices."""
 
 
 @billing.command()
