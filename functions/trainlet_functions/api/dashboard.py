@@ -5,6 +5,8 @@ A browser gets in by `/?token=...` once; the token moves into a cookie that scri
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from flask import Flask, Response, redirect, render_template_string, request
 from werkzeug.wrappers import Response as BaseResponse
 
@@ -15,7 +17,7 @@ from trainlet_functions.api import pages
 from trainlet_functions.api.routes import identity
 from trainlet_functions.billing import reports
 from trainlet_functions.platform import Platform
-from trainlet_functions.state import logs, runs, tasks, tokens
+from trainlet_functions.state import logs, occupancy, runs, tasks, tokens
 from trainlet_functions.state.tokens import Identity
 
 LOG_LINES = 500
@@ -66,11 +68,61 @@ def install(app: Flask, platform: Platform) -> None:
         refresh = 3 if run.state == "running" else None
         return render_template_string(pages.PAGE, body=body, title=run.id, refresh=refresh)
 
+    @app.get("/queue")
+    def queue() -> BaseResponse | str:
+        who = _visitor(platform)
+        if who is None:
+            return redirect("/")
+        with platform.database.read() as tx:
+            found = occupancy.look(tx, who.project)
+            free_known = tx.capacity.owns_devices
+        body = render_template_string(
+            pages.QUEUE,
+            places=found.places,
+            running=[task for task in found.running if task.attempts],
+            waiting=found.waiting,
+            left_off=found.left_off,
+            free_known=free_known,
+        )
+        return render_template_string(pages.PAGE, body=body, title="queue and devices", refresh=3)
 
-def _visitor(platform: Platform) -> Identity | None:
+    @app.get("/runs/<run_id>/cancel")
+    def ask_to_cancel(run_id: str) -> BaseResponse | str:
+        who = _visitor(platform)
+        if who is None:
+            return redirect("/")
+        with platform.database.read() as tx:
+            run = runs.get(tx, who.project, run_id)
+        return render_template_string(
+            pages.PAGE, body=render_template_string(pages.CANCEL, run=run), title=f"cancel {run.id}"
+        )
+
+    @app.post("/runs/<run_id>/cancel")
+    def cancel(run_id: str) -> BaseResponse:
+        who = _visitor(platform, by_form=True)
+        if who is None:
+            return redirect("/", code=303)
+        with platform.database.write() as tx:
+            runs.cancel(tx, who.project, run_id, "cancelled on the dashboard")
+        return redirect(f"/runs/{run_id}", code=303)
+
+
+def _visitor(platform: Platform, *, by_form: bool = False) -> Identity | None:
+    """Return who looks. A form counts only from a page of ours: the cookie alone is no proof that a person sent it."""
     try:
-        found = identity(platform)
+        if by_form:
+            found = platform.identify(request.cookies.get("trainlet", ""))
+            _require_own_page()
+        else:
+            found = identity(platform)
         found.require("client")
     except AccessError:
         return None
     return found
+
+
+def _require_own_page() -> None:
+    """Raise AccessError for a form that another site sent (its cookie is strict, and old browsers ignore that)."""
+    origin, site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site", "same-origin")
+    if site != "same-origin" or (origin is not None and urlsplit(origin).netloc != request.host):
+        raise AccessError("This form came from another site.")

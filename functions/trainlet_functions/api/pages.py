@@ -53,7 +53,11 @@ PAGE = """<!doctype html>
 body { font: 15px/1.5 system-ui, sans-serif; background: var(--back); color: var(--text); margin: 0 auto; max-width: 72rem;
   padding: 1.5rem; }
 header { display: flex; gap: 1rem; align-items: baseline; margin-bottom: 1rem; }
-header a { color: inherit; text-decoration: none; font-weight: 700; font-size: 1.2rem; }
+header a { color: inherit; text-decoration: none; } header a:first-child { font-weight: 700; font-size: 1.2rem; }
+button, .button { font: inherit; padding: .3rem .8rem; border-radius: 6px; border: 1px solid var(--line); cursor: pointer;
+  background: var(--card); color: var(--text); text-decoration: none; display: inline-block; }
+button.stop { border-color: var(--bad); color: var(--bad); } h1 .button { float: right; font-size: .9rem; font-weight: 400; }
+progress { width: 8rem; }
 h1 { font-size: 1.3rem; margin: 0 0 .25rem; } h2 { font-size: 1rem; margin: 2rem 0 .5rem; }
 table { border-collapse: collapse; width: 100%; } th { text-align: left; color: var(--soft); font-weight: 500; }
 th, td { padding: .4rem .75rem .4rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
@@ -67,7 +71,7 @@ pre.log { display: flex; flex-direction: column-reverse; } /* opens at its newes
 .error { border-left: 3px solid var(--bad); padding-left: .75rem; white-space: pre-wrap; }
 .note { background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: .5rem .75rem; }
 ul { margin: .25rem 0; padding-left: 1.1rem; } a { color: var(--busy); }
-</style></head><body><header><a href="/">trainlet</a></header>{{ body|safe }}</body></html>"""
+</style></head><body><header><a href="/">trainlet</a><a href="/">runs</a><a href="/queue">queue and devices</a></header>{{ body|safe }}</body></html>"""
 
 LOCKED = """<h1>This dashboard needs a token</h1>
 <p>Run <code>trainlet up</code> or <code>trainlet doctor</code>: it prints the link that opens it.</p>"""
@@ -84,7 +88,39 @@ RUNS = """<h1>Runs of {{ project }}</h1>
 <td class="num">{{ spent[run.id].gpu_seconds }}{% if spent[run.id].virtual %} <span class="soft">virtual</span>{% endif %}</td>
 <td class="num">{{ spent[run.id].cost_nano|money }} {{ spent[run.id].currency }}</td></tr>{% endfor %}</table>{% endif %}"""
 
-RUN = """<h1>{{ run.id }} <span class="state {{ run.state }}">{{ run.state }}</span></h1>
+CANCEL = """<h1>Cancel {{ run.id }}?</h1>
+<p>What waits ends now. What runs saves a checkpoint and ends; <code>trainlet resume {{ run.id }}</code> goes on from there.
+{% if run.labels.get("kfp.run") %}The run in Kubeflow Pipelines then fails at these steps; its Retry goes on.{% endif %}</p>
+<form method="post"><button class="stop">Cancel the run</button> <a class="button" href="/runs/{{ run.id }}">Leave it running</a>
+</form>"""
+
+QUEUE = """<h1>Queue and devices</h1>
+<h2>Devices{% if not free_known %} in use{% endif %}</h2>
+{% if places %}<table><tr><th>device</th><th>kind</th><th>held by</th><th>for</th></tr>
+{% for place in places %}<tr><td>{{ place.device.uuid }}</td><td>{{ place.device.sku }}{% if place.device.virtual %}
+<span class="soft">virtual</span>{% endif %}</td>
+{% if place.task %}<td><a href="/runs/{{ place.task.run_id }}">{{ place.task.node }}</a> <span class="soft">{{ place.task.run_id }}</span></td>
+<td>{% if place.task.attempts %}{{ place.task.attempts[-1].claimed_at|span(none) }}{% endif %}</td>
+{% else %}<td class="soft">{{ "another project" if place.elsewhere else "free" }}</td><td></td>{% endif %}</tr>{% endfor %}</table>
+{% else %}<p class="soft">{{ "This machine has none." if free_known else "None: Kubernetes knows which are free." }}</p>{% endif %}
+<h2>Waiting</h2>
+{% if waiting %}<table><tr><th class="num">place</th><th>task</th><th>state</th><th>why</th><th>waits for</th></tr>
+{% for task in waiting %}<tr><td class="num">{{ loop.index }}</td><td><a href="/runs/{{ task.run_id }}">{{ task.node }}</a>
+<span class="soft">{{ task.run_id }}</span></td><td><span class="state {{ task.state }}">{{ task.state }}</span></td>
+<td>{{ task.reason }}</td><td>{{ task.created_at|span(none) }}</td></tr>{% endfor %}</table>
+{% if left_off %}<p class="soft">and {{ left_off }} more.</p>{% endif %}
+{% else %}<p class="soft">Nothing waits.</p>{% endif %}
+<h2>Running</h2>
+{% if running %}<table><tr><th>task</th><th>on</th><th>progress</th><th>runs for</th></tr>
+{% for task in running %}<tr><td><a href="/runs/{{ task.run_id }}">{{ task.node }}</a> <span class="soft">{{ task.run_id }}</span></td>
+<td>{% for device in task.attempts[-1].devices %}{{ device.sku }} {% else %}<span class="soft">CPU</span>{% endfor %}</td>
+<td>{% if task.progress and task.progress.total %}<progress max="{{ task.progress.total }}" value="{{ task.progress.done }}"></progress>
+{{ task.progress.done }} of {{ task.progress.total }}{% endif %}</td>
+<td>{{ task.attempts[-1].claimed_at|span(none) }}</td></tr>{% endfor %}</table>
+{% else %}<p class="soft">Nothing runs.</p>{% endif %}"""
+
+RUN = """<h1>{{ run.id }} <span class="state {{ run.state }}">{{ run.state }}</span>{% if run.state == "running" %}
+<a class="button" href="/runs/{{ run.id }}/cancel">Cancel</a>{% endif %}</h1>
 <p class="soft">{{ run.pipeline }}, started {{ run.created_at[:10] }} {{ run.created_at|clock }} UTC{% if run.finished_at %},
 took {{ run.created_at|span(run.finished_at) }}{% endif %}{% if run.reason %}. {{ run.reason }}{% endif %}</p>
 {% if usage.virtual %}<p class="note">These devices are virtual: this machine has no such GPU. Seconds and cost are what
