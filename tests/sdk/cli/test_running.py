@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -135,6 +136,8 @@ def test_ctrl_c_cancels_and_says_how_to_resume_and_resume_goes_on(trainlet, home
         stderr=subprocess.PIPE,
         text=True,
         cwd=tmp_path,
+        # The background jobs of a shell ignore SIGINT, and so would this.
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     ) as process:
         assert process.stdout is not None and process.stderr is not None
         name = run_id(process.stdout.readline())
