@@ -11,7 +11,7 @@ from __future__ import annotations
 import zoneinfo
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 
 import cronsim
 
@@ -30,6 +30,7 @@ _NAMED = {
     "@annually": "0 0 1 1 *",
 }
 _FIELDS = "Write minute, hour, day, month and weekday, such as '0 3 * * *' or '30 6 * * MON-FRI', or 'every 6h'."
+_SEASON = timedelta(days=7)  # no clock is moved and moved back in less
 _MOST_TRIES = 200  # a clock is moved by hours: more candidates than this in the past or in a gap there are not
 
 
@@ -81,12 +82,52 @@ class Schedule:
     def _candidates(self, moment: datetime) -> Iterator[datetime]:
         """Yield what cron makes of a time: also what is past already, in the hour that comes twice."""
         zone = self.zone or UTC
-        by_hours = any(field.startswith("*") for field in self.cron.split()[:2])
+        if any(field.startswith("*") for field in self.cron.split()[:2]):
+            yield from self._by_hours(moment)
+            return
         for found in cronsim.CronSim(self.cron, moment.astimezone(zone)):
-            as_utc = found.astimezone(UTC)
-            if by_hours and as_utc.astimezone(zone).replace(tzinfo=None) != found.replace(tzinfo=None):
-                continue  # the first hour of a day that begins later
-            yield as_utc
+            yield found.astimezone(UTC)
+
+    def _by_hours(self, moment: datetime) -> Iterator[datetime]:
+        """Yield every minute after a time whose clock reads what the expression asks for.
+
+        Between two moves of the clock its time is UTC and an offset, so cron needs to know of no zone. (Told of one,
+        cronsim counts whole hours over a move by half of one, as on Lord Howe Island, and leaves moments out.)
+        """
+        zone = self.zone or UTC
+        offset = _offset(zone, moment)
+        while True:
+            shift = None
+            for found in cronsim.CronSim(self.cron, (moment + offset).replace(tzinfo=None)):
+                as_utc = found.replace(tzinfo=UTC) - offset
+                shift = _next_shift(zone, moment, as_utc, offset)
+                if shift is not None:
+                    break
+                yield as_utc
+                moment = as_utc
+            if shift is None:
+                return
+            moment, offset = shift - timedelta(seconds=1), _offset(zone, shift)
+
+
+def _offset(zone: tzinfo, at: datetime) -> timedelta:
+    return at.astimezone(zone).utcoffset() or timedelta()
+
+
+def _next_shift(zone: tzinfo, after: datetime, until: datetime, offset: timedelta) -> datetime | None:
+    """Return the first second after one time and not after another at which the clock is not at an offset."""
+    while after < until:
+        step = min(after + _SEASON, until)
+        if _offset(zone, step) == offset:
+            after = step
+            continue
+        low, high = int(after.timestamp()), int(step.timestamp())
+        while high - low > 1:
+            middle = (low + high) // 2
+            same = _offset(zone, datetime.fromtimestamp(middle, UTC)) == offset
+            low, high = (middle, high) if same else (low, middle)
+        return datetime.fromtimestamp(high, UTC)
+    return None
 
 
 def parse(when: str, *, tz: str = "UTC") -> Schedule:

@@ -67,6 +67,15 @@ def test_what_goes_by_hours_leaves_out_and_doubles_the_hour_as_the_clock_does() 
     assert {later - earlier for earlier, later in itertools.pairwise(hourly)} == {timedelta(hours=1)}
 
 
+def test_a_clock_that_is_moved_by_half_an_hour_loses_no_moment() -> None:
+    found = first("0 */5 * * *", "Australia/Lord_Howe", "2008-10-04 13:00", 3)
+    assert found == in_utc("2008-10-04 13:30", "2008-10-04 18:00", "2008-10-04 23:00")
+    found = first("*/15 2 * * *", "Australia/Lord_Howe", "2026-04-04 13:00", 3)
+    assert found == in_utc("2026-04-04 15:30", "2026-04-04 15:45", "2026-04-04 16:00")
+    found = first("*/7 */5 * OCT-DEC 0", "Australia/Lord_Howe", "2008-10-04 16:30", 2)
+    assert found == in_utc("2008-10-04 18:00", "2008-10-04 18:07")
+
+
 def test_a_day_that_begins_at_one_has_its_midnight_then() -> None:
     assert first("0 0 * * *", "America/Sao_Paulo", "2018-11-03 12:00", 1) == in_utc("2018-11-04 03:00")
     assert first("*/5 0 4 11 *", "America/Sao_Paulo", "2018-11-03 12:00", 1) == in_utc("2019-11-04 03:00")
@@ -110,6 +119,24 @@ def test_moments_grow_and_none_is_missed_from_wherever_one_looks(
         for at in (earlier, earlier + (later - earlier) / 2, later - timedelta(seconds=1)):
             assert schedule.next_after(at.replace(microsecond=0)) == later
     assert schedule.last(begin, found[-1], 7) == found[-7:]
+
+
+MINUTES = {"*/7": range(0, 60, 7), "0": [0], "*": range(60), "5-20/5": range(5, 21, 5)}
+HOURS = {"*/5": range(0, 24, 5), "*": range(24)}
+
+
+@given(st.sampled_from(list(MINUTES)), st.sampled_from(list(HOURS)), zones, times)
+@settings(max_examples=40, deadline=None)
+def test_what_goes_by_hours_comes_at_every_minute_that_the_clock_shows(
+    minute: str, hour: str, tz: str, start: datetime
+) -> None:
+    begin, zone = near_a_moved_clock(tz, start).replace(second=0), zoneinfo.ZoneInfo(tz)
+    clock = ((begin + timedelta(minutes=number)) for number in range(1, 49 * 60))
+    shown = [
+        at for at in clock if (local := at.astimezone(zone)).minute in MINUTES[minute] and local.hour in HOURS[hour]
+    ]
+    schedule = moments.parse(f"{minute} {hour} * * *", tz=tz)
+    assert list(schedule.between(begin, begin + timedelta(minutes=49 * 60 - 1), len(shown) + 1)) == shown
 
 
 @given(st.integers(1, 10**7), times)
