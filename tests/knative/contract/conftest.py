@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,23 @@ class Training:
     def start(self, seconds: float, name: str = "held", **more: Any) -> str:
         """Start a task; returns its key."""
         return self.client.invoke(name, wire.Invoke(args={"seconds": seconds, **more})).key
+
+    def start_waited_for(self, seconds: float, dispatcher: wire.DispatcherLease, name: str = "held") -> str:
+        """Start a task for somebody whose lease says that they wait; returns its key."""
+        key = f"{dispatcher.id}.{name}"
+        digest = self.client.get_function(name).digest
+        args = {"seconds": seconds}
+        body = wire.TaskCreate(
+            run_id=dispatcher.id, node=name, function=name, digest=digest, args=args, dispatcher=dispatcher
+        )
+        return self.client.put_task(key, body).key
+
+    def latencies(self, keys: list[str]) -> list[float]:
+        """Return, for running tasks, the seconds from their creation to their claim."""
+        views = [self.client.get_task(key) for key in keys]
+        marks = [(view.created_at, view.attempts[-1].claimed_at) for view in views]
+        moments = [[datetime.fromisoformat(mark) for mark in pair] for pair in marks]
+        return [(claimed - created).total_seconds() for created, claimed in moments]
 
     def state(self, key: str) -> str:
         return self.client.get_task(key).state

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainlet.core import wire
+
 
 def _in_the_middle(training: Any, key: str) -> str:
     """Wait until a task has a checkpoint; returns its pod."""
@@ -54,3 +56,19 @@ def test_T6_a_cancelled_task_stops_its_pods_work_after_a_checkpoint(training: An
     training.wait(key, "canceled")
     training.eventually(lambda: not cluster.pinned(pod), what="the pod is released")
     training.eventually(lambda: cluster.floor("held") == 0)
+
+
+def test_T6_a_task_whose_dispatcher_is_gone_stops_costing_and_can_go_on(training: Any, cluster: Any) -> None:
+    """Whoever waited says nothing any more: the task saves and stops within its lease, and a resume goes on from there."""
+    training.deploy()
+    key = training.start_waited_for(20, wire.DispatcherLease(id="gone", lease_s=5.0))
+    pod = _in_the_middle(training, key)
+    view = training.wait(key, "canceled")
+    assert view.error.type == "dispatcher_lost"
+    training.eventually(lambda: not cluster.pinned(pod), what="the pod is released")
+    training.eventually(lambda: cluster.floor("held") == 0, what="no pod is wanted")
+    billed = training.client.usage(task=key).gpu_seconds
+    training.client.resume_task(key, wire.Resume())
+    found = training.result(key)
+    assert (found["attempt"], found["first"] > 0) == (2, True)
+    assert training.client.usage(task=key).gpu_seconds >= billed

@@ -10,29 +10,46 @@ import pytest
 ROUNDS = int(os.environ.get("TRAINLET_TEST_ROUNDS", "2"))  # of a scale-down from four pods to one
 
 
-def test_five_tasks_at_once_on_a_function_at_zero_each_get_a_pod(training: Any) -> None:
-    training.deploy()
-    keys = [training.start(40) for _ in range(5)]
-    pods = {training.pod_of(key) for key in keys}
-    assert len(pods) == 5
+def _each_came_with_a_cold_start(training: Any, cluster: Any, keys: list[str]) -> None:
+    """Every task has a pod of its own, and was claimed within that pod's cold start and two seconds."""
+    pods = [training.pod_of(key) for key in keys]
+    assert len(set(pods)) == len(keys), "none shares a pod"
     for key in keys:
         assert training.state(key) == "running", "none has ended: they ran at the same time"
-        training.client.cancel_task(key)
+    for latency, pod in zip(training.latencies(keys), pods, strict=True):
+        assert latency <= cluster.cold_start(pod) + 2.0 * cluster.slack, f"{pod} came late"
     for key in keys:
+        training.client.cancel_task(key)
         training.wait(key, "canceled")
 
 
-def test_tasks_that_arrive_while_all_pods_are_busy_do_not_wait_for_them(training: Any, cluster: Any) -> None:
+def test_five_tasks_at_once_on_a_function_at_zero_each_get_a_pod(training: Any, cluster: Any) -> None:
+    training.deploy()
+    _each_came_with_a_cold_start(training, cluster, [training.start(120) for _ in range(5)])
+
+
+def test_six_tasks_eight_seconds_apart_each_get_a_pod_and_none_waits_behind_a_busy_one(
+    training: Any, cluster: Any
+) -> None:
     training.deploy()
     keys = []
-    for number in range(4):
+    for _ in range(6):
+        keys.append(training.start(120))
+        cluster.let_pass(8)
+    _each_came_with_a_cold_start(training, cluster, keys)
+
+
+def test_the_floor_is_what_runs_and_waits(training: Any, cluster: Any) -> None:
+    training.deploy()
+    keys = []
+    for number in range(2):
         keys.append(training.start(60))
         training.pod_of(keys[-1])
         training.eventually(lambda wanted=number + 1: cluster.floor("held") == wanted)
-    assert len({training.pod_of(key) for key in keys}) == 4
     for key in keys:
         training.client.cancel_task(key)
         training.wait(key, "canceled")
+    training.eventually(lambda: cluster.floor("held") == 0)
 
 
 def test_T5_a_broker_that_delivers_everything_twice_starts_nothing_twice(training: Any, cluster: Any) -> None:

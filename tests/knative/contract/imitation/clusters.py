@@ -17,9 +17,10 @@ import httpx
 import yaml
 
 from imitation.eventing import Broker
+from imitation.jobs import JobPod, JobSinks
 from imitation.kubernetes_api import KubernetesApi
 from imitation.pods import Pod
-from imitation.serving import Serving
+from imitation.serving import CREATE_S, Serving
 
 TOKEN = "tl_bootstrap-of-the-contract-tests"
 NAMESPACE = "trainlet-default"
@@ -43,6 +44,7 @@ class ImitationCluster:
     name = "imitation"
     namespace, project = NAMESPACE, "default"
     patience = 1.0
+    slack = 5.0  # the pods of a test share two cores with everything else
 
     def __init__(
         self,
@@ -59,7 +61,8 @@ class ImitationCluster:
         self.token = TOKEN
         self.kubernetes = KubernetesApi()
         self.serving = Serving(self.kubernetes, folder / "pods", speed, hold_scaled=hold_scaled)
-        self.broker = Broker(self.kubernetes, self.serving, speed)
+        self.jobs = JobSinks(self.kubernetes, folder / "pods", speed)
+        self.broker = Broker(self.kubernetes, self.serving, self.jobs, speed)
         self._port = _free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         (folder / "kubeconfig").write_text(self.kubernetes.kubeconfig())
@@ -114,7 +117,7 @@ class ImitationCluster:
 
     def pods(self, function: str) -> list[str]:
         """Return the names of a function's pods."""
-        return [pod.name for pod in self.serving.pods(function)]
+        return [pod.name for pod in (*self.serving.pods(function), *self.jobs.pods(function))]
 
     def kill_pod(self, name: str) -> None:
         """SIGKILL everything in a pod; its container starts again."""
@@ -155,6 +158,10 @@ class ImitationCluster:
         assert found is not None
         return int(found["metadata"].get("annotations", {}).get(FLOOR, 0))
 
+    def cold_start(self, name: str) -> float:
+        """Return how long a pod took from being wanted to being ready."""
+        return self._served(name).cold_start_s + self.seconds(CREATE_S)
+
     def pinned(self, name: str) -> bool:
         """Say whether a pod is expensive to delete."""
         return self._pod(name).deletion_cost > 0
@@ -165,11 +172,11 @@ class ImitationCluster:
 
     def holds(self, name: str) -> list[str]:
         """Return the paths of the holds that a pod's queue-proxy has seen."""
-        return list(self._pod(name).proxy.holds)
+        return list(self._served(name).proxy.holds)
 
     def look_at_holds(self, name: str) -> Holds | None:
         """Return what a pod's queue-proxy has seen of its holds; None where nobody can look."""
-        proxy = self._pod(name).proxy
+        proxy = self._served(name).proxy
         return Holds(len(proxy.holds), proxy.most_holds, proxy.cut)
 
     def refuse_holds(self, refused: bool = True) -> None:
@@ -198,13 +205,18 @@ class ImitationCluster:
     def close(self) -> None:
         """End everything."""
         self.serving.close()
+        self.jobs.close()
         if self._api is not None:
             self._api.kill()
             self._api.wait()
         self.broker.close()
         self.kubernetes.close()
 
-    def _pod(self, name: str) -> Pod:
+    def _pod(self, name: str) -> Pod | JobPod:
+        jobs = (self.jobs.pods(sink.rpartition("/")[2]) for sink in self.kubernetes.everywhere("/apis", "jobsinks"))
+        return next((pod for pods in jobs for pod in pods if pod.name == name), None) or self._served(name)
+
+    def _served(self, name: str) -> Pod:
         function = next(path for path in self.serving._revisions if name.startswith(path.rpartition("/")[2] + "-"))
         return next(pod for pod in self.serving.pods(function.rpartition("/")[2]) if pod.name == name)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from imitation.jobs import JobSinks
 from imitation.kubernetes_api import KubernetesApi
 from imitation.serving import Serving
 
@@ -23,9 +24,10 @@ _RETRIED = frozenset({404, 408, 409, 429, *range(500, 600)})
 class Broker:
     """Every namespace's broker, at `/<namespace>/<broker>`."""
 
-    def __init__(self, api: KubernetesApi, serving: Serving, speed: float) -> None:
+    def __init__(self, api: KubernetesApi, serving: Serving, jobs: JobSinks, speed: float) -> None:
         self._api = api
         self._serving = serving
+        self._jobs = jobs
         self._speed = speed
         self.delivered: list[tuple[str, int]] = []
         self.dead: list[str] = []
@@ -63,12 +65,16 @@ class Broker:
                     threading.Thread(target=self._deliver, args=arguments, daemon=True).start()
 
     def _deliver(self, namespace: str, trigger: dict[str, Any], headers: dict[str, str], body: bytes) -> None:
-        delivery, function = trigger["spec"]["delivery"], trigger["spec"]["subscriber"]["ref"]["name"]
+        delivery, reference = trigger["spec"]["delivery"], trigger["spec"]["subscriber"]["ref"]
+        function = reference["name"]
         timeout_s, backoff_s = (_seconds(delivery[name]) / self._speed for name in ("timeout", "backoffDelay"))
         status = 0
         retries = delivery["retry"] if self.retries is None else self.retries
         for number in range(retries + 1):
-            status = self._serving.request(namespace, function, headers, body, timeout_s)
+            if reference["kind"] == "JobSink":
+                status = self._jobs.request(namespace, function, headers, body)
+            else:
+                status = self._serving.request(namespace, function, headers, body, timeout_s)
             self.delivered.append((headers["ce-id"], status))
             if status not in _RETRIED:
                 break

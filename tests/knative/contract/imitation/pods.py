@@ -41,6 +41,7 @@ class Pod:
         self.namespace: str = service["metadata"]["namespace"]
         self.function: str = service["metadata"]["name"]
         self.started_s = time.monotonic()
+        self.cold_start_s = 0.0  # until it was ready for the first time
         self.deleting = False
         self.gone = threading.Event()
         self._api = api
@@ -73,11 +74,7 @@ class Pod:
 
     def kill(self) -> None:
         """SIGKILL every process of the container at once, as when its memory ran out; the kubelet starts it again."""
-        with contextlib.suppress(psutil.Error):
-            root = psutil.Process(self._process.pid)
-            for process in [root, *root.children(recursive=True)]:
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
+        kill_all(self._process)
 
     def lose(self) -> None:
         """Lose the node: nothing of the pod runs or comes back."""
@@ -112,7 +109,10 @@ class Pod:
 
     def _kubelet(self) -> None:
         while not self.gone.wait(0.05):
-            status = "True" if self.ready else "False"
+            ready = self.ready
+            if ready and not self.cold_start_s:
+                self.cold_start_s = time.monotonic() - self.started_s
+            status = "True" if ready else "False"
             self._api.status(self.path, {"phase": "Running", "conditions": [{"type": "Ready", "status": status}]})
             if self._process.poll() is not None and not self.deleting:
                 if self.gone.wait(RESTART_S / self._speed):
@@ -121,33 +121,51 @@ class Pod:
                 self._process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        (container,) = self._spec["containers"]
-        mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-        token = self._folder / "token"
-        token.write_text(self._api.token(self.namespace, self._spec["serviceAccountName"], self.name))
-        own = {name: value for name, value in os.environ.items() if not name.startswith(("TRAINLET_", "KUBE"))}
-        environment = {
-            **own,
-            **{one["name"]: one["value"] for one in container["env"]},
-            "HOME": str(self._folder),
-            "HOSTNAME": self.name,
+        own = {
             "PORT": str(self._user_port),
             "K_SERVICE": self.function,
             "K_REVISION": self.revision,
-            "TRAINLET_HOME": str(self._folder / "home"),
             "TRAINLET_QUEUE_PORT": str(self.proxy.port),
-            "TRAINLET_HEARTBEAT_S": os.environ.get("TRAINLET_HEARTBEAT_S", "0.2"),
         }
         if self._hold_scaled:
-            environment["TRAINLET_HOLD_S"] = str(float(environment["TRAINLET_HOLD_S"]) / self._speed)
-        assert environment["TRAINLET_WORKER_TOKEN_FILE"].startswith(mounted["token"])
-        environment["TRAINLET_WORKER_TOKEN_FILE"] = str(token)
-        log = (self._folder / "log").open("ab")
-        with log:
-            command = [sys.executable, *container["command"][1:]]
-            return subprocess.Popen(
-                command, env=environment, stdout=log, stderr=log, cwd=self._folder, start_new_session=True
-            )
+            (container,) = self._spec["containers"]
+            given = next(one["value"] for one in container["env"] if one["name"] == "TRAINLET_HOLD_S")
+            own["TRAINLET_HOLD_S"] = str(float(given) / self._speed)
+        return start_container(self._api, self._folder, self.namespace, self.name, self._spec, own)
+
+
+def start_container(
+    api: KubernetesApi, folder: Path, namespace: str, name: str, spec: dict[str, Any], more: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start the worker of a pod's spec as a process, with what the kubelet gives it."""
+    (container,) = spec["containers"]
+    mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    token = folder / "token"
+    token.write_text(api.token(namespace, spec["serviceAccountName"], name))
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TRAINLET_", "KUBE"))}
+    environment = {
+        **inherited,
+        **{one["name"]: one["value"] for one in container["env"]},
+        "HOME": str(folder),
+        "HOSTNAME": name,
+        "TRAINLET_HOME": str(folder / "home"),
+        "TRAINLET_HEARTBEAT_S": os.environ.get("TRAINLET_HEARTBEAT_S", "0.2"),
+        **more,
+    }
+    assert environment["TRAINLET_WORKER_TOKEN_FILE"].startswith(mounted["token"])
+    environment["TRAINLET_WORKER_TOKEN_FILE"] = str(token)
+    with (folder / "log").open("ab") as log:
+        command = [sys.executable, *container["command"][1:]]
+        return subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=folder, start_new_session=True)
+
+
+def kill_all(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL every process of a container at once."""
+    with contextlib.suppress(psutil.Error):
+        root = psutil.Process(process.pid)
+        for one in [root, *root.children(recursive=True)]:
+            with contextlib.suppress(psutil.Error):
+                one.kill()
 
 
 def _free_port() -> int:

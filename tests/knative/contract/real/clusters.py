@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -65,6 +66,7 @@ class RealCluster:
     """What the tests do with a cluster; `install` and `start_api` make it ready, `close` leaves nothing behind."""
 
     name = "real"
+    slack = 1.0
     patience = 6.0  # nodes pull images, and other people use them
 
     def __init__(
@@ -182,6 +184,15 @@ class RealCluster:
         """Return the floor of the newest Revision."""
         at = f"{path(_SERVING, self.namespace, 'revisions')}/{self.revisions(function)[-1]}"
         return self._annotation(at, MIN_SCALE)
+
+    def cold_start(self, name: str) -> float:
+        """Return how long a pod took from being created to being ready."""
+        found = self.kubernetes.get(f"{path('v1', self.namespace, 'pods')}/{name}")
+        assert found is not None
+        ready = next(one for one in found["status"]["conditions"] if one["type"] == "Ready")
+        marks = (found["metadata"]["creationTimestamp"], ready["lastTransitionTime"])
+        created, there = (datetime.fromisoformat(mark) for mark in marks)
+        return (there - created).total_seconds() + 1.0  # Kubernetes rounds to whole seconds
 
     def pinned(self, name: str) -> bool:
         """Say whether a pod is expensive to delete."""
