@@ -85,8 +85,13 @@ class Schedule:
         if any(field.startswith("*") for field in self.cron.split()[:2]):
             yield from self._by_hours(moment)
             return
-        for found in cronsim.CronSim(self.cron, moment.astimezone(zone)):
-            yield found.astimezone(UTC)
+        for wanted in cronsim.CronSim(self.cron, moment.astimezone(zone).replace(tzinfo=None)):
+            if not _exists(zone, wanted) and not _exists(zone, wanted.replace(hour=12, minute=0)):
+                continue  # the whole day is left out: Samoa had no 30 December 2011
+            at = wanted
+            while not _exists(zone, at):
+                at += timedelta(minutes=1)
+            yield at.replace(tzinfo=zone).astimezone(UTC)
 
     def _by_hours(self, moment: datetime) -> Iterator[datetime]:
         """Yield every minute after a time whose clock reads what the expression asks for.
@@ -108,6 +113,10 @@ class Schedule:
             if shift is None:
                 return
             moment, offset = shift - timedelta(seconds=1), _offset(zone, shift)
+
+
+def _exists(zone: tzinfo, local: datetime) -> bool:
+    return local.replace(tzinfo=zone).astimezone(UTC).astimezone(zone).replace(tzinfo=None) == local
 
 
 def _offset(zone: tzinfo, at: datetime) -> timedelta:

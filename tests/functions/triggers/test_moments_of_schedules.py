@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import zoneinfo
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 
 import pytest
 from hypothesis import given, settings
@@ -81,6 +81,11 @@ def test_a_day_that_begins_at_one_has_its_midnight_then() -> None:
     assert first("*/5 0 4 11 *", "America/Sao_Paulo", "2018-11-03 12:00", 1) == in_utc("2019-11-04 03:00")
 
 
+def test_a_day_that_is_left_out_is_left_out_whole() -> None:
+    found = first("0 1 * * *", "Pacific/Apia", "2011-12-29 00:00", 3)
+    assert found == in_utc("2011-12-29 11:00", "2011-12-30 11:00", "2011-12-31 11:00")
+
+
 @given(daily, zones, times)
 @settings(max_examples=150, deadline=None)
 def test_a_time_of_day_comes_exactly_once_on_every_day_that_there_is(
@@ -90,16 +95,17 @@ def test_a_time_of_day_comes_exactly_once_on_every_day_that_there_is(
     schedule = moments.parse(f"{at[0]} {at[1]} * * *", tz=tz)
     begin = near_a_moved_clock(tz, start) - timedelta(days=2)
     found = list(schedule.between(begin, begin + timedelta(days=5), 10))
-    days = [one.astimezone(zone).date() for one in found]
+    asked, locals_ = time(at[1], at[0]), [one.astimezone(zone) for one in found]
+    # A clock that is moved over midnight (Pyongyang, 4 May 2018, 23:30) makes a moment of that day come on the next.
+    days = [local.date() - timedelta(days=asked > local.time()) for local in locals_]
     assert len(set(days)) == len(days)
     missing = {days[0] + timedelta(days=number) for number in range((days[-1] - days[0]).days + 1)} - set(days)
     # Samoa had no 30 December 2011 when it changed the side of the date line.
     assert all(tz == "Pacific/Apia" and str(day) == "2011-12-30" for day in missing)
-    for one in found:
-        local = one.astimezone(zone)
-        exists = local.replace(hour=at[1], minute=at[0], second=0, fold=0).astimezone(UTC).astimezone(zone)
-        same = (local.hour, local.minute) == (at[1], at[0])
-        assert same or (exists.hour, exists.minute) != (at[1], at[0]), "another time only when this one does not exist"
+    for day, local in zip(days, locals_, strict=True):
+        exists = datetime.combine(day, asked, zone).astimezone(UTC).astimezone(zone)
+        same = local.time() == asked
+        assert same or exists.time() != asked, "another time only when this one does not exist"
         assert local.fold == 0 or not same, "the first of two"
 
 
