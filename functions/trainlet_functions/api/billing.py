@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-
 from flask import Response, g
 
 from trainlet.core import bills
 from trainlet.core.errors import UserError
 from trainlet_functions.api.routes import Query, Routes, project
+from trainlet_functions.batches import batches
 from trainlet_functions.billing import closing, snapshots
 from trainlet_functions.platform import Platform
 
@@ -38,7 +36,7 @@ def rows(platform: Platform, period: str | None, project: str | None) -> Respons
     with platform.database.read() as tx:
         chosen = bills.Period.of(tx.now_ns // 10**9) if period is None else bills.Period.parse(period)
         snapshots.head(tx, chosen, scope)
-    lines = _batches(snapshots.stream(platform.database, chosen, scope))
+    lines = (b"".join(batch) for batch in batches(snapshots.stream(platform.database, chosen, scope), _BATCH))
     return Response(lines, content_type="application/x-ndjson", headers={"Cache-Control": "no-store"})
 
 
@@ -50,8 +48,3 @@ def _scope(wanted: str | None) -> str:
     if "\0" in wanted:
         raise UserError(f"{wanted!r} is no project.")
     return wanted
-
-
-def _batches(lines: Iterator[bytes]) -> Iterator[bytes]:
-    while together := b"".join(itertools.islice(lines, _BATCH)):
-        yield together

@@ -7,16 +7,17 @@ crash anywhere is continued by closing again. The last transaction seals the per
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import sqlalchemy as sa
 
 from trainlet.core.bills import EVERY_PROJECT, Invoice, Period, PeriodState, PeriodView, Row
 from trainlet.core.clocks import rfc3339
 from trainlet.core.errors import ConflictError, UserError
+from trainlet_functions.batches import batches
 from trainlet_functions.billing import drafts
 from trainlet_functions.billing.rows import Sums, rounding
 from trainlet_functions.billing.tables import bill_invoices, bill_periods, bill_rows
-from trainlet_functions.metering.tables import leases
 from trainlet_functions.state.database import Database, Transaction, dumps
 
 _BATCH = 2000
@@ -44,7 +45,16 @@ def close(database: Database, period: Period, by: str, *, unpriced: bool = False
 
 def state(tx: Transaction, period: Period) -> PeriodState:
     """Return how far a period is."""
-    row = tx.one(sa.select(bill_periods.c.closed_ns).where(bill_periods.c.period == str(period)))
+    return state_of(find(tx, period))
+
+
+def find(tx: Transaction, period: Period) -> sa.Row[Any] | None:
+    """Return the row of a period that is no longer open."""
+    return tx.one(sa.select(bill_periods).where(bill_periods.c.period == str(period)))
+
+
+def state_of(row: sa.Row[Any] | None) -> PeriodState:
+    """Return how far the period of a row is."""
     if row is None:
         return "open"
     return "closing" if row.closed_ns is None else "closed"
@@ -52,12 +62,12 @@ def state(tx: Transaction, period: Period) -> PeriodState:
 
 def view(tx: Transaction, period: Period, scope: str = EVERY_PROJECT) -> PeriodView:
     """Return a period with the invoices of a scope: one project, or all of them."""
-    row = tx.one(sa.select(bill_periods).where(bill_periods.c.period == str(period)))
+    row = find(tx, period)
     if row is None:
         return PeriodView(period=str(period), state="open", currency=tx.prices.currency)
     return PeriodView(
         period=str(period),
-        state="closing" if row.closed_ns is None else "closed",
+        state=state_of(row),
         currency=row.currency,
         closing_at=rfc3339(row.closing_ns),
         closed_at=None if row.closed_ns is None else rfc3339(row.closed_ns),
@@ -68,14 +78,10 @@ def view(tx: Transaction, period: Period, scope: str = EVERY_PROJECT) -> PeriodV
 
 def periods(tx: Transaction, scope: str = EVERY_PROJECT) -> list[PeriodView]:
     """Return all periods from the first that was used or closed to the one that goes on now."""
-    first_ns = tx.conn.execute(sa.select(sa.func.min(leases.c.anchor_ns))).scalar()
     first_closed = tx.conn.execute(sa.select(sa.func.min(bill_periods.c.period))).scalar()
     now = Period.of(tx.now_ns // 10**9)
-    known = [now] if first_ns is None else [now, Period.of(first_ns // 10**9)]
-    if first_closed is not None:
-        known.append(Period.parse(first_closed))
     listed: list[PeriodView] = []
-    one = min(known)
+    one = min(now, drafts.first_used(tx) or now, Period.parse(first_closed) if first_closed else now)
     while one <= now:
         listed.append(view(tx, one, scope))
         one = one.next
@@ -91,14 +97,11 @@ def _begin(tx: Transaction, period: Period, by: str) -> None:
     if state(tx, period) != "open":
         return
     begun_s = drafts.closed_until_s(tx)
-    if begun_s is None:
-        first_ns = tx.conn.execute(sa.select(sa.func.min(leases.c.anchor_ns))).scalar()
-        begun_s = period.start_s if first_ns is None else Period.of(first_ns // 10**9).start_s
-    before = Period.of(begun_s)
+    before = (drafts.first_used(tx) or period) if begun_s is None else Period.of(begun_s)
     if before < period:
         raise UserError(f"Period {before} is open: close it before {period}, so that nothing falls between.")
     if before > period:
-        if drafts.closed_until_s(tx) is not None:
+        if begun_s is not None:
             raise ConflictError(
                 f"All time before {before} is closed. What came later for {period} is booked in {before}."
             )
@@ -132,13 +135,8 @@ def _freeze(tx: Transaction, project: str, period: Period, unpriced: bool) -> No
     if state(tx, period) == "closed" or invoiced(tx, project, period):
         return
     sums = Sums()
-    batch: list[Row] = []
-    for row in sums.through(drafts.draft(tx, project, period)):
-        batch.append(row)
-        if len(batch) == _BATCH:
-            _write(tx, batch, sums.rows - len(batch))
-            batch = []
-    _write(tx, batch, sums.rows - len(batch))
+    for batch in batches(sums.through(drafts.draft(tx, project, period)), _BATCH):
+        _write(tx, batch, sums.rows - len(batch))
     if sums.unpriced and not unpriced:
         raise UserError(
             f"Usage of {', '.join(sorted(sums.unpriced))} by project {project} has no price in {period}. Add one with "
@@ -166,22 +164,21 @@ def _freeze(tx: Transaction, project: str, period: Period, unpriced: bool) -> No
 
 
 def _write(tx: Transaction, rows: list[Row], first: int) -> None:
-    if rows:
-        tx.conn.execute(
-            bill_rows.insert(),
-            [
-                {
-                    "project": row.project,
-                    "id": row.id,
-                    "period": row.period,
-                    "position": place,
-                    "lease": row.lease,
-                    "corrects": row.corrects,
-                    "body": dumps(row.data(), sort_keys=True),
-                }
-                for place, row in enumerate(rows, first)
-            ],
-        )
+    tx.conn.execute(
+        bill_rows.insert(),
+        [
+            {
+                "project": row.project,
+                "id": row.id,
+                "period": row.period,
+                "position": place,
+                "lease": row.lease,
+                "corrects": row.corrects,
+                "body": dumps(row.data(), sort_keys=True),
+            }
+            for place, row in enumerate(rows, first)
+        ],
+    )
 
 
 def _seal(tx: Transaction, period: Period) -> None:

@@ -7,13 +7,14 @@ the past changed. They are booked in the first period that is open, and only the
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import sqlalchemy as sa
 
 from trainlet.core.bills import Period, Row
 from trainlet_functions import metering
+from trainlet_functions.batches import batches
 from trainlet_functions.billing.reports import terms
 from trainlet_functions.billing.rows import Usage, corrections, rated
 from trainlet_functions.billing.tables import bill_periods, bill_rows, price_versions
@@ -23,6 +24,12 @@ from trainlet_functions.state.database import Transaction, loads
 _CHUNK = 400
 _STREAM = 1000
 _SKEW_NS = 2 * 86_400 * 10**9  # a wall clock that was set back must not hide a change
+
+
+def first_used(tx: Transaction) -> Period | None:
+    """Return the period of the first usage that there is."""
+    first_ns = tx.conn.execute(sa.select(sa.func.min(leases.c.anchor_ns))).scalar()
+    return None if first_ns is None else Period.of(first_ns // 10**9)
 
 
 def projects(tx: Transaction, until_s: int) -> list[str]:
@@ -91,7 +98,7 @@ def _corrections(tx: Transaction, project: str, period: Period) -> Iterator[Row]
     since_ns = _since_ns(tx)
     changed = leases.c.touched_ns > since_ns if since_ns is not None else sa.true()
     before = (leases.c.project == project) & (leases.c.anchor_ns < period.start_s * 10**9) & changed
-    for together in _chunks(_ordered(tx, before)):
+    for together in batches(_ordered(tx, before), _CHUNK):
         billed = _billed(tx, project, [lease.lease for lease in together])
         for lease in together:
             truth = rated(usage_of(lease), prices, 0, period.start_s)
@@ -115,9 +122,3 @@ def _billed(tx: Transaction, project: str, names: list[str]) -> dict[str, list[R
         row = Row.read(loads(body))
         found.setdefault(row.lease, []).append(row)
     return found
-
-
-def _chunks(rows: Iterable[sa.Row[Any]]) -> Iterator[list[sa.Row[Any]]]:
-    source = iter(rows)
-    while together := list(itertools.islice(source, _CHUNK)):
-        yield together

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from trainlet.core import bills
+from trainlet.core.bills import FULL_SHARE
 from trainlet.core.wire import Rate
 from trainlet_functions.billing.prices import HOUR_S, PriceList
 from trainlet_functions.metering.segments import Segment
-
-FULL_SHARE = bills.FULL_SHARE
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import sqlalchemy as sa
-
 from trainlet.core.bills import EVERY_PROJECT, Period, Row, Snapshot, SnapshotEnd
 from trainlet.core.clocks import rfc3339
 from trainlet.core.errors import UserError
 from trainlet_functions.billing import closing, drafts
 from trainlet_functions.billing.rows import Sums, line
-from trainlet_functions.billing.tables import bill_periods
 from trainlet_functions.state.database import Database, Transaction
 
 
@@ -23,10 +20,10 @@ def head(tx: Transaction, period: Period, scope: str) -> Snapshot:
     """Say what a snapshot would be; raises UserError for a period that has not begun."""
     if period.start_s * 10**9 > tx.now_ns:
         raise UserError(f"Period {period} has not begun; it is {rfc3339(tx.now_ns)} now.")
-    row = tx.one(sa.select(bill_periods).where(bill_periods.c.period == str(period)))
+    row = closing.find(tx, period)
     return Snapshot(
         period=str(period),
-        state=closing.state(tx, period),
+        state=closing.state_of(row),
         scope=scope,
         currency=tx.prices.currency if row is None else row.currency,
         as_of=rfc3339(tx.now_ns if row is None or row.closed_ns is None else row.closed_ns),
@@ -37,8 +34,9 @@ def head(tx: Transaction, period: Period, scope: str) -> Snapshot:
 def rows(tx: Transaction, period: Period, scope: str) -> Iterator[Row]:
     """Yield the rows of a period, project by project."""
     owners = drafts.projects(tx, period.end_s) if scope == EVERY_PROJECT else [scope]
+    closed = closing.state(tx, period) == "closed"
     for project in owners:
-        if closing.state(tx, period) == "closed" or closing.invoiced(tx, project, period):
+        if closed or closing.invoiced(tx, project, period):
             yield from drafts.frozen(tx, project, period)
         else:
             yield from drafts.draft(tx, project, period)

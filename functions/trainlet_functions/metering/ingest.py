@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from trainlet.core.models import sha256_hex
 from trainlet.core.wire import LeaseEvent
+from trainlet_functions.batches import batches
 from trainlet_functions.metering import fold
 from trainlet_functions.metering.segments import Segment, segments_of
 from trainlet_functions.metering.tables import lease_closings, lease_events, leases, quarantine
@@ -159,18 +160,14 @@ def _by_project(rows: Iterable[tuple[str, str]]) -> list[tuple[str, list[LeaseEv
 
 def _known(tx: Transaction, project: str, ids: set[str]) -> dict[str, str]:
     chosen = sa.select(lease_events.c.id, lease_events.c.body).where(lease_events.c.project == project)
-    parts = _chunks(ids)
+    parts = batches(sorted(ids), _CHUNK)
     return {row.id: row.body for part in parts for row in tx.all(chosen.where(lease_events.c.id.in_(part)))}
 
 
 def _stored(tx: Transaction, project: str, ids: set[str]) -> dict[str, sa.Row[Any]]:
     chosen = sa.select(leases).where(leases.c.project == project)
-    return {row.lease: row for part in _chunks(ids) for row in tx.all(chosen.where(leases.c.lease.in_(part)))}
-
-
-def _chunks(ids: set[str]) -> list[list[str]]:
-    ordered = sorted(ids)
-    return [ordered[start : start + _CHUNK] for start in range(0, len(ordered), _CHUNK)]
+    parts = batches(sorted(ids), _CHUNK)
+    return {row.lease: row for part in parts for row in tx.all(chosen.where(leases.c.lease.in_(part)))}
 
 
 def _held(row: sa.Row[Any]) -> fold.Held:
@@ -235,7 +232,7 @@ def _create(tx: Transaction, project: str, events: list[LeaseEvent], held: dict[
 
 def _closings(tx: Transaction, tasks: set[str]) -> dict[tuple[str, int], dict[str, tuple[int, int | None]]]:
     found: dict[tuple[str, int], dict[str, tuple[int, int | None]]] = {}
-    for part in _chunks(tasks):
+    for part in batches(sorted(tasks), _CHUNK):
         for row in tx.all(sa.select(lease_closings).where(lease_closings.c.task.in_(part))):
             found.setdefault((row.task, row.epoch), {})[row.lease] = (row.elapsed_ns, row.lost_ns)
     return found

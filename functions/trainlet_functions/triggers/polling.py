@@ -6,8 +6,7 @@ repeats a part of it, and the events of that part are known already. The place i
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,6 +15,7 @@ from trainlet.core import events
 from trainlet.core.clocks import rfc3339
 from trainlet.core.errors import TrainletError
 from trainlet.core.triggers import OBJECT_CREATED, Poll, Subscription
+from trainlet_functions.batches import batches
 from trainlet_functions.state import schema
 from trainlet_functions.state.database import Database, Transaction
 from trainlet_functions.triggers import intake, places
@@ -39,17 +39,12 @@ def look(database: Database, matcher: Matcher, trigger: sa.Row[Any]) -> int:
     fresh, problem = 0, ""
     try:
         place = places.open_place(poll.url)
-        for part in _parts(place.list()):
+        for part in batches(place.list(), _PART):
             fresh += _take_part(database, matcher, trigger, poll, place, part)
     except TrainletError as error:
         problem = f"polling: {error}"
     _note(database, trigger, poll, problem)
     return fresh
-
-
-def _parts(found: Iterator[places.Found]) -> Iterator[list[places.Found]]:
-    while part := list(itertools.islice(found, _PART)):
-        yield part
 
 
 def _take_part(

@@ -10,8 +10,9 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainlet.core.bills import FULL_SHARE
 from trainlet_functions.billing.prices import PriceList, PriceVersion, UnitPrice
-from trainlet_functions.billing.rating import FULL_SHARE, Charge, Terms, cost_nano, rate
+from trainlet_functions.billing.rating import Charge, Terms, cost_nano, rate
 from trainlet_functions.metering.segments import Segment, split_at
 
 
