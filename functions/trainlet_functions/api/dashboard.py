@@ -5,6 +5,7 @@ A browser gets in by `/?token=...` once; the token moves into a cookie that scri
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import urlsplit
 
 from flask import Flask, Response, redirect, render_template_string, request
@@ -42,12 +43,11 @@ def install(app: Flask, platform: Platform) -> None:
             return answer
         who = _visitor(platform)
         if who is None:
-            return Response(render_template_string(pages.PAGE, body=pages.LOCKED, title="trainlet"), 401)
+            return Response(_page("trainlet", pages.LOCKED), 401)
         with platform.database.read() as tx:
             found = [wire.RunView.model_validate(item) for item in runs.list_(tx, who.project, limit=100).items]
             spent = {run.id: reports.usage(tx, who.project, run_id=run.id) for run in found}
-        body = render_template_string(pages.RUNS, runs=found, spent=spent, project=who.project)
-        return render_template_string(pages.PAGE, body=body, title="runs", refresh=5)
+        return _page("runs", pages.RUNS, 5, runs=found, spent=spent, project=who.project)
 
     @app.get("/runs/<run_id>")
     def one_run(run_id: str) -> BaseResponse | str:
@@ -62,11 +62,8 @@ def install(app: Flask, platform: Platform) -> None:
             history = {task.key: tasks.timeline(tx, who.project, task.key) for task in found}
         per_task = {task.key: pages.Spent.of(usage, task.key) for task in found}
         ordered = sorted(found, key=lambda task: task.created_at)
-        body = render_template_string(
-            pages.RUN, run=run, tasks=ordered, usage=usage, spent=per_task, lines=lines, history=history
-        )
-        refresh = 3 if run.state == "running" else None
-        return render_template_string(pages.PAGE, body=body, title=run.id, refresh=refresh)
+        shown = {"run": run, "tasks": ordered, "usage": usage, "spent": per_task, "lines": lines, "history": history}
+        return _page(run.id, pages.RUN, 3 if run.state == "running" else None, **shown)
 
     @app.get("/queue")
     def queue() -> BaseResponse | str:
@@ -76,15 +73,7 @@ def install(app: Flask, platform: Platform) -> None:
         with platform.database.read() as tx:
             found = occupancy.look(tx, who.project)
             free_known = tx.capacity.owns_devices
-        body = render_template_string(
-            pages.QUEUE,
-            places=found.places,
-            running=[task for task in found.running if task.attempts],
-            waiting=found.waiting,
-            left_off=found.left_off,
-            free_known=free_known,
-        )
-        return render_template_string(pages.PAGE, body=body, title="queue and devices", refresh=3)
+        return _page("queue and devices", pages.QUEUE, 3, found=found, free_known=free_known)
 
     @app.get("/runs/<run_id>/cancel")
     def ask_to_cancel(run_id: str) -> BaseResponse | str:
@@ -93,9 +82,7 @@ def install(app: Flask, platform: Platform) -> None:
             return redirect("/")
         with platform.database.read() as tx:
             run = runs.get(tx, who.project, run_id)
-        return render_template_string(
-            pages.PAGE, body=render_template_string(pages.CANCEL, run=run), title=f"cancel {run.id}"
-        )
+        return _page(f"cancel {run.id}", pages.CANCEL, run=run)
 
     @app.post("/runs/<run_id>/cancel")
     def cancel(run_id: str) -> BaseResponse:
@@ -105,6 +92,11 @@ def install(app: Flask, platform: Platform) -> None:
         with platform.database.write() as tx:
             runs.cancel(tx, who.project, run_id, "cancelled on the dashboard")
         return redirect(f"/runs/{run_id}", code=303)
+
+
+def _page(title: str, template: str, refresh_s: int | None = None, **shown: Any) -> str:
+    body = render_template_string(template, **shown)
+    return render_template_string(pages.PAGE, body=body, title=title, refresh=refresh_s)
 
 
 def _visitor(platform: Platform, *, by_form: bool = False) -> Identity | None:

@@ -31,21 +31,19 @@ def take(platform: Platform) -> tuple[Accepted, int]:
         if leases:
             fresh = [event for event in taken.fresh if event.type.startswith(LEASE)]
             metering.ingest(tx, project(), [wire.LeaseEvent.model_validate(event.data) for event in fresh])
-    return Accepted(items=[event.id for event in given], new=len(taken.fresh), matched=taken.matched), 202
+    return _accepted(given, taken), 202
 
 
 @routes.add("POST", "/v1/events/{adapter}", reply=Accepted, statuses=(202,))
 def adapt(platform: Platform, adapter: str) -> tuple[Accepted, int]:
     """Take in what a store, a registry or a monitor sends by webhook; the same notification again changes nothing."""
-    return notified(platform, project(), adapter), 202
-
-
-def notified(platform: Platform, project: str, adapter: str) -> Accepted:
-    """Take in the notification that is the request's body."""
-    headers = {name.lower(): value for name, value in request.headers.items()}
-    given = adapters.convert(adapter, headers, request.get_data())
+    given = adapters.convert(adapter, dict(request.headers), request.get_data())
     with platform.database.write() as tx:
-        taken = intake.take(tx, project, given, platform.matcher, identified=True)
+        taken = intake.take(tx, project(), given, platform.matcher, identified=True)
+    return _accepted(given, taken), 202
+
+
+def _accepted(given: list[events.Event], taken: intake.Taken) -> Accepted:
     return Accepted(items=[event.id for event in given], new=len(taken.fresh), matched=taken.matched)
 
 

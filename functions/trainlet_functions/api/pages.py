@@ -96,23 +96,23 @@ CANCEL = """<h1>Cancel {{ run.id }}?</h1>
 
 QUEUE = """<h1>Queue and devices</h1>
 <h2>Devices{% if not free_known %} in use{% endif %}</h2>
-{% if places %}<table><tr><th>device</th><th>kind</th><th>held by</th><th>for</th></tr>
-{% for place in places %}<tr><td>{{ place.device.uuid }}</td><td>{{ place.device.sku }}{% if place.device.virtual %}
+{% if found.places %}<table><tr><th>device</th><th>kind</th><th>held by</th><th>for</th></tr>
+{% for place in found.places %}<tr><td>{{ place.device.uuid }}</td><td>{{ place.device.sku }}{% if place.device.virtual %}
 <span class="soft">virtual</span>{% endif %}</td>
 {% if place.task %}<td><a href="/runs/{{ place.task.run_id }}">{{ place.task.node }}</a> <span class="soft">{{ place.task.run_id }}</span></td>
 <td>{% if place.task.attempts %}{{ place.task.attempts[-1].claimed_at|span(none) }}{% endif %}</td>
 {% else %}<td class="soft">{{ "another project" if place.elsewhere else "free" }}</td><td></td>{% endif %}</tr>{% endfor %}</table>
 {% else %}<p class="soft">{{ "This machine has none." if free_known else "None: Kubernetes knows which are free." }}</p>{% endif %}
 <h2>Waiting</h2>
-{% if waiting %}<table><tr><th class="num">place</th><th>task</th><th>state</th><th>why</th><th>waits for</th></tr>
-{% for task in waiting %}<tr><td class="num">{{ loop.index }}</td><td><a href="/runs/{{ task.run_id }}">{{ task.node }}</a>
+{% if found.waiting %}<table><tr><th class="num">place</th><th>task</th><th>state</th><th>why</th><th>waits for</th></tr>
+{% for task in found.waiting %}<tr><td class="num">{{ loop.index }}</td><td><a href="/runs/{{ task.run_id }}">{{ task.node }}</a>
 <span class="soft">{{ task.run_id }}</span></td><td><span class="state {{ task.state }}">{{ task.state }}</span></td>
 <td>{{ task.reason }}</td><td>{{ task.created_at|span(none) }}</td></tr>{% endfor %}</table>
-{% if left_off %}<p class="soft">and {{ left_off }} more.</p>{% endif %}
+{% if found.left_off %}<p class="soft">and {{ found.left_off }} more.</p>{% endif %}
 {% else %}<p class="soft">Nothing waits.</p>{% endif %}
 <h2>Running</h2>
-{% if running %}<table><tr><th>task</th><th>on</th><th>progress</th><th>runs for</th></tr>
-{% for task in running %}<tr><td><a href="/runs/{{ task.run_id }}">{{ task.node }}</a> <span class="soft">{{ task.run_id }}</span></td>
+{% if found.running %}<table><tr><th>task</th><th>on</th><th>progress</th><th>runs for</th></tr>
+{% for task in found.running %}<tr><td><a href="/runs/{{ task.run_id }}">{{ task.node }}</a> <span class="soft">{{ task.run_id }}</span></td>
 <td>{% for device in task.attempts[-1].devices %}{{ device.sku }} {% else %}<span class="soft">CPU</span>{% endfor %}</td>
 <td>{% if task.progress and task.progress.total %}<progress max="{{ task.progress.total }}" value="{{ task.progress.done }}"></progress>
 {{ task.progress.done }} of {{ task.progress.total }}{% endif %}</td>

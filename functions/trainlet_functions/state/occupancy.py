@@ -40,7 +40,7 @@ def look(tx: Transaction, project: str) -> Occupancy:
     queued = ours & _TABLE.c.state.in_(("queued", "dispatched"))
     first = sa.select(_TABLE).where(queued).order_by(_TABLE.c.created_ns, _TABLE.c.key).limit(MOST)
     waiting = views.task_views(tx, tx.all(first))
-    running = views.task_views(tx, tx.all(live))
+    running = [view for view in views.task_views(tx, tx.all(live)) if view.attempts]
     count = tx.conn.execute(sa.select(sa.func.count()).where(queued)).scalar_one()
     places = _own(tx, project) if tx.capacity.owns_devices else _of_attempts(running)
     return Occupancy(places, running, waiting, int(count) - len(waiting))
@@ -63,4 +63,4 @@ def _own(tx: Transaction, project: str) -> list[Place]:
 
 def _of_attempts(running: list[wire.TaskView]) -> list[Place]:
     """Return the devices that pods have reported: on a cluster only Kubernetes knows those that are free."""
-    return [Place(device, task) for task in running for device in (task.attempts[-1].devices if task.attempts else ())]
+    return [Place(device, task) for task in running for device in task.attempts[-1].devices]

@@ -92,12 +92,11 @@ def adapter_options(command: Any) -> Any:
 @output.json_option
 def send(file: str, adapter: str | None, github_event: str | None, as_json: bool) -> None:
     """Send the CloudEvents of a JSON file (`-`: standard input): one, or an array. A missing id is made up."""
+    api = Triggers(connect(Settings.from_environment()))
     if adapter is not None:
-        api = Triggers(connect(Settings.from_environment()))
         answer = api.notify(adapter, read_json(file), vendor_headers(github_event))
     else:
-        given = [read_event(item, f"event {number}") for number, item in enumerate(_items(file))]
-        answer = Triggers(connect(Settings.from_environment())).send(given)
+        answer = api.send([read_event(item, f"event {number}") for number, item in enumerate(_items(file))])
     if as_json:
         output.print_json(answer.model_dump(mode="json"))
         return

@@ -138,8 +138,7 @@ def test(target: str, event: str, adapter: str | None, github_event: str | None,
 def _adapted(adapter: str, file: str, github_event: str | None) -> cloudevents.Event:
     from trainlet_functions.triggers import adapters
 
-    headers = {name.lower(): value for name, value in vendor_headers(github_event).items()}
-    found = adapters.convert(adapter, headers, json.dumps(read_json(file)).encode())
+    found = adapters.convert(adapter, vendor_headers(github_event), json.dumps(read_json(file)).encode())
     if not found:
         raise UserError(f"{file} says nothing that is an event: it is a test, or nothing has changed.")
     click.echo(f"{found[0].type} from {found[0].source}, about {found[0].subject}", err=True)

@@ -14,7 +14,7 @@ from trainlet.core.errors import NotFoundError, UserError
 from trainlet.core.events import Event
 from trainlet_functions.triggers.adapters import alertmanager, github, kubeflow, mlflow, s3
 
-Adapter = Callable[[Mapping[str, str], bytes], list[Event]]
+Adapter = Callable[[Mapping[str, str], bytes], list[Event]]  # of headers with lower-case names, and a body
 ADAPTERS: Mapping[str, Adapter] = {
     "s3": s3.convert,
     "alertmanager": alertmanager.convert,
@@ -24,19 +24,14 @@ ADAPTERS: Mapping[str, Adapter] = {
 }
 
 
-def check(name: str) -> str:
-    """Return the name of an adapter; raises NotFoundError for one that there is not."""
-    if name not in ADAPTERS:
-        raise NotFoundError(f"There is no adapter {name!r}. {nearest(name, list(ADAPTERS))}")
-    return name
-
-
 def convert(name: str, headers: Mapping[str, str], body: bytes) -> list[Event]:
     """Return the events of one notification, each valid; none for one that says nothing, such as a test.
 
-    `headers` have lower-case names. Raises NotFoundError for an unknown adapter, UserError for what is not its vendor's.
+    Raises NotFoundError for an unknown adapter, UserError for what is not its vendor's.
     """
-    found = ADAPTERS[check(name)](headers, body)
+    if name not in ADAPTERS:
+        raise NotFoundError(f"There is no adapter {name!r}. {nearest(name, list(ADAPTERS))}")
+    found = ADAPTERS[name]({header.lower(): value for header, value in headers.items()}, body)
     if len(found) > events.MAX_BATCH:
         raise UserError(f"The notification has {len(found)} events; at most {events.MAX_BATCH} are taken at once.")
     return [events.from_json(event.to_json(), f"event {number} of {name}") for number, event in enumerate(found)]
