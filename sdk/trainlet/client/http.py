@@ -224,16 +224,11 @@ class Client:
     ) -> Iterator[tuple[bills.Snapshot, Iterator[bills.Row]]]:
         """Open a snapshot of a period: what it is, and its rows. Rows that end too soon raise ApiUnreachable."""
         self.ping()
-        params = {name: value for name, value in (("period", period), ("project", project)) if value is not None}
-        try:
-            with self._http.stream("GET", "/v1/billing/rows", params=params) as response:
-                if response.status_code != 200:
-                    response.read()
-                    _checked(response)
-                lines = response.iter_lines()
+        with self._lines("/v1/billing/rows", "billing rows", {"period": period, "project": project}) as lines:
+            try:
                 yield bills.Snapshot.model_validate_json(next(lines, "")), _whole(lines, self.url)
-        except (httpx.TransportError, ValidationError) as error:
-            raise ApiUnreachable(f"The billing rows from {self.url} broke off: {error}. Try again.") from error
+            except ValidationError as error:
+                raise ApiUnreachable(f"The billing rows from {self.url} broke off: {error}. Try again.") from error
 
     def checkpoints(self, task: str) -> list[wire.CheckpointNote]:
         """Return the committed checkpoints of a task, newest first."""
@@ -342,6 +337,20 @@ class Client:
     def _events(self, path: str, after: int, params: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         """Yield (event, data) of a server-sent event stream."""
         headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
+        with self._lines(path, "log stream", params, headers) as lines:
+            event = "message"
+            for line in lines:
+                if line.startswith("event:"):
+                    event = line[6:].strip()
+                elif line.startswith("data:"):
+                    yield event, json.loads(line[5:])
+                    event = "message"
+
+    @contextlib.contextmanager
+    def _lines(
+        self, path: str, what: str, params: dict[str, Any], headers: dict[str, str] | None = None
+    ) -> Iterator[Iterator[str]]:
+        """Open an answer that comes line by line; raises ApiUnreachable, also in the middle of it."""
         query = {name: value for name, value in params.items() if value is not None}
         try:
             with self._http.stream("GET", path, params=query, headers=headers) as response:
@@ -350,15 +359,9 @@ class Client:
                 if response.status_code != 200:
                     response.read()
                     _checked(response)
-                event = "message"
-                for line in response.iter_lines():
-                    if line.startswith("event:"):
-                        event = line[6:].strip()
-                    elif line.startswith("data:"):
-                        yield event, json.loads(line[5:])
-                        event = "message"
+                yield response.iter_lines()
         except httpx.TransportError as error:
-            raise ApiUnreachable(f"The log stream from {self.url} broke: {error}.") from error
+            raise ApiUnreachable(f"The {what} from {self.url} broke: {error}.") from error
 
 
 def _whole(lines: Iterator[str], url: str) -> Iterator[bills.Row]:
