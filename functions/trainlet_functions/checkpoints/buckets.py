@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import os
 import time
 import uuid
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from trainlet.client.stores import s3
 from trainlet.core.errors import PlatformError, UserError
 
 ABANDONED = timedelta(days=1)
@@ -35,11 +35,11 @@ class Bucket:
         parts = urlsplit(url)
         self._name = parts.netloc
         self._prefix = f"{parts.path.strip('/')}/".lstrip("/")
-        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        endpoint, region = s3.place()
         self._client: Any = boto3.client(
             "s3",
-            endpoint_url=endpoint or None,
-            region_name=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",
+            endpoint_url=endpoint,
+            region_name=region,
             config=Config(
                 connect_timeout=10,
                 read_timeout=30,
@@ -114,8 +114,8 @@ class Bucket:
                     self._client.delete_object(Bucket=self._name, Key=one)
         return bool(left != whole or made)
 
-    def believes_checksums(self) -> bool:
-        """Say whether an object is taken though its MD5 is not the one that was sent along."""
+    def checks_sums(self) -> bool:
+        """Say whether an object is refused whose MD5 is not the one that was sent along."""
         from botocore.exceptions import ClientError
 
         key = f"{self._prefix}doctor/{uuid.uuid4().hex}"

@@ -8,7 +8,6 @@ from trainlet.core.errors import UserError
 from trainlet.core.placements import Nodes, Toleration
 from trainlet.core.specs import FunctionSpec, GpuRequest
 from trainlet_knative.catalogues import Catalogue, Placement
-from trainlet_knative.catalogues import Toleration as Tolerated
 from trainlet_knative.clusters import Cluster
 from trainlet_knative.objects.names import Object
 
@@ -85,15 +84,13 @@ def _both(catalogue: Object, chosen: Nodes) -> Object:
     if selector:
         found["nodeSelector"] = selector
     if chosen.affinity:
-        terms = _terms(catalogue.get("affinity", {})), _terms(chosen.affinity)
         found["affinity"] = {**chosen.affinity}
-        if all(terms):  # terms are alternatives: each of ours together with each of theirs
-            both = [_together(one, other) for one in terms[0] for other in terms[1]]
-            node = {**chosen.affinity["nodeAffinity"], _REQUIRED: {"nodeSelectorTerms": both}}
-            found["affinity"] = {**chosen.affinity, "nodeAffinity": node}
-        elif terms[0]:
-            node = {**chosen.affinity.get("nodeAffinity", {}), **catalogue["affinity"]["nodeAffinity"]}
-            found["affinity"] = {**chosen.affinity, "nodeAffinity": node}
+        # Terms are alternatives: each of the catalogue's together with each that was chosen.
+        others = _terms(chosen.affinity) or [{}]
+        both = [_together(one, other) for one in _terms(catalogue.get("affinity", {})) for other in others]
+        if both:
+            node = {**chosen.affinity.get("nodeAffinity", {}), _REQUIRED: {"nodeSelectorTerms": both}}
+            found["affinity"]["nodeAffinity"] = node
     return found
 
 
@@ -109,7 +106,7 @@ def _when_a_node_is_lost(cluster: Cluster) -> list[Toleration]:
     if cluster.unreachable_s is None:
         return []
     return [
-        Tolerated(key=f"node.kubernetes.io/{why}", effect="NoExecute", toleration_seconds=cluster.unreachable_s)
+        Toleration(key=f"node.kubernetes.io/{why}", effect="NoExecute", toleration_seconds=cluster.unreachable_s)
         for why in ("unreachable", "not-ready")
     ]
 

@@ -66,8 +66,9 @@ def doctor(
     if (cluster_file or projects) and not of_cluster:
         raise UserError("--settings and --project are for a cluster. Write: trainlet doctor --cluster ...")
     if store_url is not None:
-        findings = [_store(store_url)]
-        if findings[0].saw == store_url or "told that" in findings[0].saw:  # it can be reached
+        found, reached = _store(store_url)
+        findings = [found]
+        if reached:
             grace_s = durations.parse_duration_s(grace, "--grace ")
             findings += [Finding(*row) for row in storage.examine(store_url, grace_s, sweep=sweep)]
     elif of_cluster:
@@ -147,7 +148,7 @@ def _platform(settings: Settings) -> Iterator[Finding]:
     same = info.protocol == wire.PROTOCOL
     yield Finding("training API", "ok" if same else "bad", where, "" if same else "update trainlet or the API")
     yield from _versions(info)
-    yield _store(info.store_url)
+    yield _store(info.store_url)[0]
     yield _devices(info)
     if info.embedded and sys.stdout.isatty():  # the link holds the token: not for logs and bug reports
         yield Finding("dashboard", "ok", f"{client.url}/?token={client.token}")
@@ -164,8 +165,8 @@ def _versions(info: wire.ServiceInfo) -> Iterator[Finding]:
         yield Finding("python of workers", "warn", f"{info.python}, here {here}", fix)
 
 
-def _store(url: str) -> Finding:
-    """Write, read and remove a small object, as every run does."""
+def _store(url: str) -> tuple[Finding, bool]:
+    """Write, read and remove a small object, as every run does; say also whether the store can be reached."""
     from trainlet.client.stores import open_store
 
     key = f"doctor/{secrets.token_hex(8)}"
@@ -176,11 +177,11 @@ def _store(url: str) -> Finding:
         store.delete(key)
         broken = _broken(store)
     except (TrainletError, OSError) as error:
-        return Finding("store", "bad", f"{url}: {str(error).splitlines()[0]}", "make it writable for this user")
+        fix = "make it writable for this user"
+        return Finding("store", "bad", f"{url}: {str(error).splitlines()[0]}", fix), False
     if broken:
-        fix = "use another store: with this one a checkpoint can be lost when two workers meet"
-        return Finding("store", "bad", f"{url}: {broken}", fix)
-    return Finding("store", "ok" if good else "bad", url, "" if good else "it gives other bytes than it got")
+        return Finding("store", "bad", f"{url}: {broken}", storage.OTHER), True
+    return Finding("store", "ok" if good else "bad", url, "" if good else "it gives other bytes than it got"), True
 
 
 def _broken(store: ObjectStore) -> str:

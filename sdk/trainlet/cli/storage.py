@@ -71,7 +71,7 @@ def _bucket(url: str, sweep: bool) -> Iterator[Row]:
         )
 
     def checksums() -> tuple[State, str, str]:
-        good = bucket.believes_checksums()
+        good = bucket.checks_sums()
         return (
             "ok",
             "wrong ones are refused" if good else "not looked at by the store; every restore checks its own",

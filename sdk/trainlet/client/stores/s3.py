@@ -27,18 +27,24 @@ TRIES = 6
 FIRST_PAUSE_S = 0.05
 
 
+def place() -> tuple[str | None, str]:
+    """Return the (endpoint, region) that the AWS_* variables name; None for AWS's own endpoint."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return endpoint or None, os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+
+
 def connection(bucket: str, *, retries: int = 5) -> Any:
     """Return obstore's view of a bucket, as the AWS_* variables say."""
     from obstore.store import S3Store as ObstoreS3
 
     options: dict[str, Any] = {}
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    endpoint, region = place()
     if endpoint:
         options["endpoint"] = endpoint
         options["virtual_hosted_style_request"] = False
     return ObstoreS3(
         bucket,
-        region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",
+        region=region,
         client_options={"allow_http": bool(endpoint and endpoint.startswith("http://")), "timeout": "60s"},
         unsigned_payload=True,  # a sha256 of every byte, for a signature, costs more than the upload; packs have a blake3
         retry_config={"max_retries": retries, "retry_timeout": timedelta(seconds=60)},
