@@ -132,6 +132,16 @@ def rm(task: str, step: int, *, store: str | None = None) -> None:
     listing.remove(_open(store), _prefix(task), step)
 
 
+def unlock(task: str, *, store: str | None = None) -> int:
+    """Let another writer in after one that died without letting go; returns how many claims there were.
+
+    There are claims only in a store that ignores the condition of a PUT. A writer that is alive after all is shut out.
+    """
+    from trainlet_functions.checkpoints import listing
+
+    return listing.unlock(_open(store), _prefix(task))
+
+
 def _prefix(task: str) -> str:
     if not isinstance(task, str) or not task.strip("/"):
         raise UserError(f'{task!r} is no key of a task. run.task("train").key gives one.')

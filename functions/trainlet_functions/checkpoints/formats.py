@@ -91,7 +91,10 @@ def bring_in(store: ObjectStore, prefix: str, path: Path, step: int) -> dict[str
     objects = load(path)
     made = Checkpointer(store, prefix, None)
     made.register(**objects)
-    made.save(step, reason="imported")
+    try:
+        made.save(step, reason="imported")
+    finally:
+        made.close()
     return objects
 
 

@@ -79,7 +79,8 @@ class Inline:
         return self.outcomes()
 
     def close(self) -> None:
-        """Nothing is left to do."""
+        """Let another writer in."""
+        self._saver.close()
 
 
 class Line:

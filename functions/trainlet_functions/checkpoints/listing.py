@@ -13,7 +13,7 @@ from pathlib import Path
 from trainlet.core.errors import NotFoundError, PlatformError, UserError
 from trainlet.core.protocols import ObjectStore
 from trainlet.core.wire import CheckpointNote
-from trainlet_functions.checkpoints import layouts, manifests, packs, retention, savers
+from trainlet_functions.checkpoints import claims, layouts, manifests, packs, retention, savers
 from trainlet_functions.checkpoints.log import Commit, Log, State
 
 
@@ -180,3 +180,8 @@ def find(state: State, prefix: str, step: int) -> Commit:
 def fence(store: ObjectStore, prefix: str, epoch: int) -> None:
     """Take over as `epoch`: no older writer can commit after this returns."""
     Log(store, prefix).acquire(epoch)
+
+
+def unlock(store: ObjectStore, prefix: str) -> int:
+    """Let go of the claims of dead writers in a store that ignores conditions; returns how many there were."""
+    return claims.clear(store, prefix)

@@ -3,7 +3,8 @@
 A record is an object that is created once and never changes. Its key counts down, so that a listing gives the newest
 first, and it carries the whole state: recovery is one LIST and one GET. An append that collides reads the winner: a
 newer epoch fences the writer, anything else is taken over and the append is tried behind it. Records are never removed:
-a stale writer would find its old place free again.
+a stale writer would find its old place free again. Where the store ignores the condition there are no collisions, and
+one writer at a time (`claims`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pydantic import ValidationError
 from trainlet.core.errors import Fenced, PlatformError, UserError
 from trainlet.core.models import Value, canonical_json
 from trainlet.core.protocols import ObjectStore
+from trainlet_functions.checkpoints import claims, conditions
 
 INVERSE = 10**10 - 1
 FORMAT = 1
@@ -103,6 +105,12 @@ class Log:
         self._next = 0
         self._state = State()
         self._fenced: int | None = None  # the epoch that was shut out: a second try must not get in behind the winner
+        self._claim: claims.Claim | None = None
+
+    @property
+    def alone(self) -> bool:
+        """Say whether this writer must be the only one, because the store ignores conditions."""
+        return self._claim is not None
 
     @property
     def state(self) -> State:
@@ -134,7 +142,13 @@ class Log:
         return self._state
 
     def acquire(self, epoch: int | None = None) -> int:
-        """Become the writer of this epoch (None: of the next one); returns it. Raises Fenced when a newer one was here."""
+        """Become the writer of this epoch (None: of the next one); returns it. Raises Fenced when a newer one was here.
+
+        On a store that ignores conditions a given epoch must be nobody else's, and without one this raises
+        `claims.Occupied` while there is another writer.
+        """
+        if conditions.broken(self._store):
+            return self._acquire_alone(epoch)
         for _ in range(MAX_TRIES):
             self.refresh()
             mine = self.state.epoch + 1 if epoch is None else epoch
@@ -148,6 +162,25 @@ class Log:
                 continue
             return mine
         raise PlatformError(f"The checkpoint log {self._prefix} could not be acquired in {MAX_TRIES} tries.")
+
+    def _acquire_alone(self, epoch: int | None) -> int:
+        """Claim the log before it is read: what a writer before was told to be saved is there by then."""
+        mine = self.refresh().epoch + 1 if epoch is None else epoch
+        self._claim = claims.take(self._store, self._prefix, mine, given=epoch is not None)
+        self.refresh()
+        self._next = max(self._next, mine * claims.SEQUENCES)
+        try:
+            self.append("acquire", mine, lambda state: state.model_copy(update={"epoch": mine}))
+        except Fenced:
+            self.release()
+            raise
+        return mine
+
+    def release(self) -> None:
+        """Let another writer in, where there may be only one."""
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
 
     def append(self, kind: Kind, epoch: int, change: Callable[[State], State], removed: tuple[str, ...] = ()) -> State:
         """Append a record whose state is `change(state before)`; raises Fenced when another epoch has taken over.
@@ -164,6 +197,8 @@ class Log:
             state = change(self._state)
             record = Record(kind=kind, seq=seq, epoch=epoch, nonce=nonce, state=state, removed=removed)
             if self._create(seq, record.to_bytes()):
+                if self._claim is not None:
+                    self._check_claim(self._claim, epoch)
                 self._next, self._state = seq + 1, state
                 return state
             winner = self._read(seq)
@@ -176,12 +211,18 @@ class Log:
 
     def amend(self, kind: Kind, change: Callable[[State], State], removed: tuple[str, ...] = ()) -> State:
         """Append from outside, in the name of whoever owns the log: for pins and removals by a person."""
+        alone = bool(conditions.broken(self._store))
         for _ in range(MAX_TRIES):
             state = self.refresh()
             try:
+                if alone:
+                    self._claim = claims.take(self._store, self._prefix, state.epoch, given=False)
+                    state = self.refresh()
                 return self.append(kind, state.epoch, change, removed)
             except Fenced:
                 continue
+            finally:
+                self.release()
         raise PlatformError(f"The checkpoint log {self._prefix} could not be changed in {MAX_TRIES} tries.")
 
     def history(self) -> list[Record]:
@@ -206,6 +247,14 @@ class Log:
                     raise
                 self._pause(0.05 * 2**attempt)
         raise AssertionError
+
+    def _check_claim(self, claim: claims.Claim, epoch: int) -> None:
+        """Believe an append only when nobody else has come before it was there."""
+        try:
+            claim.check()
+        except Fenced:
+            self._fenced = epoch
+            raise
 
     def _key(self, seq: int) -> str:
         return f"{self._prefix}/log/{INVERSE - seq:010d}.json"

@@ -4,12 +4,14 @@ were, a listing is complete and in order. And how fast it is: what a stop can st
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from trainlet.core.errors import PlatformError
 from trainlet.core.protocols import ObjectStore
 from trainlet_functions.checkpoints import intervals, packs
 
@@ -49,7 +51,8 @@ def breaks_promise(store: ObjectStore) -> str:
             found = int(store.get(key))
             listed = [item.key for item in store.list(key)]
         finally:
-            store.delete(key)
+            with contextlib.suppress(PlatformError, OSError):  # a writer need not be allowed to delete
+                store.delete(key)
         if len(won) != 1:
             return f"{len(won)} of {RACERS} writers that created one key were told that they won"
         if found != won[0]:

@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 from trainlet.core.clocks import Clock, SystemClock, rfc3339
 from trainlet.core.contexts import Emit
-from trainlet.core.errors import PlatformError
+from trainlet.core.errors import PlatformError, UserError
 from trainlet.core.protocols import ObjectStore
 from trainlet.core.specs import CheckpointPolicy
-from trainlet_functions.checkpoints import layouts, manifests, packs, receipts, retention
+from trainlet_functions.checkpoints import conditions, layouts, manifests, packs, receipts, retention
 from trainlet_functions.checkpoints.log import Commit, Log, State
 from trainlet_functions.checkpoints.receipts import Ranks
 from trainlet_functions.checkpoints.stages import Snapshot
@@ -24,6 +24,10 @@ from trainlet_functions.checkpoints.stages import Snapshot
 MAX_ORPHANS = 5000
 PLAN_S = 10.0  # how long a rank waits to hear what the first one writes
 SMALL = 1 << 20  # what is written without asking
+ALONE = (
+    "{url} ignores the condition of a PUT: only one writer at a time may save there, ranks cannot, and two attempts are kept "
+    "apart by their epochs alone. Use another store, or look at it again after an update: trainlet doctor --store {url}"
+)
 _EPOCH = re.compile(r"-(\d+)-[0-9a-f]{12}\.(?:json|safetensors)")
 
 
@@ -85,9 +89,13 @@ class Saver:
         Only rank 0 writes the log. Another rank reads it anew, and raises NotYet as long as rank 0 has not taken over: an
         older attempt might still commit something that rank 0 would see and this rank would not.
         """
+        if self._epoch is None and self._ranks.world > 1:
+            self._refuse_ranks()
         if self._ranks.rank == 0:
             if self._epoch is None:
                 self._epoch = self._log.acquire(self._wanted)
+                if self._log.alone:
+                    self._emit("warning", {"message": ALONE.format(url=self._store.url)})
         else:
             assert self._wanted is not None
             receipts.check_epoch(self._log.refresh(), self._wanted, self._prefix)
@@ -97,6 +105,18 @@ class Saver:
                 )
             self._epoch = self._wanted
         return self._log.state
+
+    def close(self) -> None:
+        """Write nothing more, and let another writer in where there may be only one."""
+        self._log.release()
+
+    def _refuse_ranks(self) -> None:
+        seen = conditions.broken(self._store)
+        if seen:
+            raise UserError(
+                f"{self._ranks.world} ranks cannot save into {self._store.url}: {seen}, so it may have one writer only. "
+                "Use another store, or save on rank 0 alone."
+            )
 
     def resumed(self, key: str) -> None:
         """Note the checkpoint that training went on from: it stays, and its verified bytes may be referred to."""

@@ -111,6 +111,7 @@ class Sidecar:
                 break
             if self._running is None and not self._start_next() and self._ending and not self._worth_waiting():
                 break
+        self._saver.close()
         self._tell("saver_done", {"whole": not self._fenced and self._newest() is None})
 
     def _busy(self) -> bool:
@@ -292,7 +293,9 @@ class Sidecar:
             self._channel.sendall(json.dumps(message).encode() + b"\n")
 
     def _tell(self, kind: str, fields: dict[str, Any]) -> None:
-        """Tell whoever owns this process."""
+        """Tell whoever owns this process; of a script that is the person who reads its output."""
+        if self._order.outlive and kind == "warning":
+            print(f"trainlet: {fields['message']}", file=sys.stderr, flush=True)
         with contextlib.suppress(OSError), self._lock:
             os.write(self._report, json.dumps({"type": kind, **fields}).encode() + b"\n")
 

@@ -54,6 +54,7 @@ def start(name: str, store_url: str, policy: CheckpointPolicy) -> Standalone:
         process,
         kept,
         policy=policy,
+        emit=_say,
         should_stop=lambda: "preempted" if stop.is_set() else None,
         link=Line(ours),
         buffers=[stages.Buffer(one) for one in buffers],
@@ -86,6 +87,12 @@ class Standalone(Checkpointer):
             os.close(self._kept)
             self._kept = -1
             self._process.wait()
+
+
+def _say(kind: str, fields: dict[str, Any]) -> None:
+    """Show a person what else the worker would log."""
+    if kind == "warning":
+        print(f"trainlet: {fields['message']}", file=sys.stderr, flush=True)
 
 
 def _on_sigterm() -> threading.Event:

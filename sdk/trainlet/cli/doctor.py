@@ -180,14 +180,16 @@ def _store(url: str) -> tuple[Finding, bool]:
         fix = "make it writable for this user"
         return Finding("store", "bad", f"{url}: {str(error).splitlines()[0]}", fix), False
     if broken:
-        return Finding("store", "bad", f"{url}: {broken}", storage.OTHER), True
+        return Finding("store", "bad", f"{url}: {broken}", storage.ALONE), True
     return Finding("store", "ok" if good else "bad", url, "" if good else "it gives other bytes than it got"), True
 
 
 def _broken(store: ObjectStore) -> str:
-    from trainlet_functions.checkpoints import probes
+    from trainlet_functions.checkpoints import conditions, probes
 
-    return probes.breaks_promise(store)
+    seen = probes.breaks_promise(store)
+    conditions.correct(store, seen)
+    return seen
 
 
 def _devices(info: wire.ServiceInfo) -> Finding:

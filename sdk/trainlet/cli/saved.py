@@ -125,4 +125,12 @@ def rm(task: str, store: str | None, step: int) -> None:
     saved.rm(task, step, store=store)
 
 
+@checkpoints.command()
+@_task
+def unlock(task: str, store: str | None) -> None:
+    """Let another writer in after one that is dead for certain, where a store ignores the condition of a PUT."""
+    number = saved.unlock(task, store=store)
+    click.echo(f"{number} claims let go" if number else f"Nobody holds a claim on {task}.")
+
+
 COMMANDS = (checkpoints,)

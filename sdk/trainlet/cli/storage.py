@@ -10,6 +10,7 @@ from trainlet.core.errors import TrainletError
 State = Literal["ok", "warn", "bad"]
 Row = tuple[str, State, str, str]  # check, state, what was seen, what to do
 SKEW_S = 300.0  # signatures are refused at 15 minutes
+ALONE = "use another store: this one takes one writer at a time, no ranks, and relies on the API's epochs alone"
 OTHER = "use another store: with this one a checkpoint can be lost when two workers meet"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -93,6 +94,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return 204, b""
 
         self._trouble(act)
+
+    def do_POST(self) -> None:
+        """Delete what the body names."""
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        for key in re.findall("<Key>(.*?)</Key>", body):
+            self.owner.objects.pop(f"/bucket/{key}", None)
+        self._answer(200, b"<?xml version='1.0'?><DeleteResult></DeleteResult>")
 
     def do_HEAD(self) -> None:
         self._trouble(lambda: (200, self.owner.objects[self.path]) if self.path in self.owner.objects else (404, b""))
