@@ -1,4 +1,7 @@
-"""Ed25519 signatures of events: the API signs with a key that only it has, workers verify with the public half."""
+"""Ed25519 signatures of events: the API signs with a key that only it has, workers verify with the public half.
+
+Shared secrets with others (hooks, sinks) are derived from the same key, so that none has to be stored.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,12 @@ import os
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from trainlet.core.errors import PlatformError
+from trainlet.core.models import canonical_json
 
 
 class Signer:
@@ -38,6 +43,11 @@ class Signer:
     def sign(self, data: bytes) -> str:
         """Return the signature as URL-safe base64 without padding."""
         return base64.urlsafe_b64encode(self._key.sign(data)).decode().rstrip("=")
+
+    def derive(self, *purpose: str | int) -> bytes:
+        """Return 32 secret bytes that follow from the key and the purpose; other purposes have others."""
+        info = b"trainlet secret " + canonical_json(list(purpose))
+        return HKDF(hashes.SHA256(), 32, salt=None, info=info).derive(self._key.private_bytes_raw())
 
 
 def verify(public_key: str, signature: str, data: bytes) -> bool:

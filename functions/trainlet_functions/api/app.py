@@ -14,6 +14,7 @@ from trainlet_functions.api import (
     dashboard,
     events,
     functions,
+    hooks,
     logs,
     metrics,
     problems,
@@ -25,7 +26,7 @@ from trainlet_functions.api import (
 from trainlet_functions.api.routes import Routes
 from trainlet_functions.platform import Platform
 
-RESOURCES = (service, access, metrics, functions, runs, attempts, logs, events, triggers, usage, billing)
+RESOURCES = (service, access, metrics, functions, runs, attempts, logs, events, hooks, triggers, usage, billing)
 
 
 def create_app(platform: Platform) -> Flask:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from flask import Response, g, request
 
 from trainlet.core import events, wire
@@ -11,39 +13,47 @@ from trainlet_functions import metering, wakeups
 from trainlet_functions.api.routes import Query, Routes, project
 from trainlet_functions.platform import Platform
 from trainlet_functions.state import attempts, outbox
-from trainlet_functions.triggers import adapters, intake, trails
+from trainlet_functions.triggers import adapters, intake, sources, trails
 
 routes = Routes()
 LEASE = "dev.trainlet.lease."
 _STATES = ("held", "started", "skipped")
 
 
-@routes.add("POST", "/v1/events", reply=Accepted, statuses=(202,))
+def read(headers: Mapping[str, str], body: bytes) -> list[events.Event]:
+    """Return the CloudEvents of a request in any of the three modes; raises UserError."""
+    media = next((value for name, value in headers.items() if name.lower() == "content-type"), "").lower()
+    return events.batch(body) if media.startswith(events.BATCH) else [events.from_http(headers, body)]
+
+
+@routes.add("POST", "/v1/events", "events", reply=Accepted, statuses=(202,))
 def take(platform: Platform) -> tuple[Accepted, int]:
     """Take in one or more CloudEvents; the same (source, id) again changes nothing, with other data it is refused."""
-    raw, media = request.get_data(), request.headers.get("Content-Type", "").lower()
-    given = events.batch(raw) if media.startswith(events.BATCH) else [events.from_http(dict(request.headers), raw)]
+    given = read(dict(request.headers), request.get_data())
     leases = [event for event in given if event.type.startswith(LEASE)]
     if leases:
         g.identity.require("admin")  # a lease ends the older ones of its device, whoever has them
+    sources.check(project(), [event for event in given if not event.type.startswith(LEASE)])
     with platform.database.write() as tx:
         taken = intake.take(tx, project(), given, platform.matcher)
         if leases:
             fresh = [event for event in taken.fresh if event.type.startswith(LEASE)]
             metering.ingest(tx, project(), [wire.LeaseEvent.model_validate(event.data) for event in fresh])
-    return _accepted(given, taken), 202
+    return accepted(given, taken), 202
 
 
-@routes.add("POST", "/v1/events/{adapter}", reply=Accepted, statuses=(202,))
+@routes.add("POST", "/v1/events/{adapter}", "events", reply=Accepted, statuses=(202,))
 def adapt(platform: Platform, adapter: str) -> tuple[Accepted, int]:
     """Take in what a store, a registry or a monitor sends by webhook; the same notification again changes nothing."""
     given = adapters.convert(adapter, dict(request.headers), request.get_data())
+    sources.check(project(), given)
     with platform.database.write() as tx:
         taken = intake.take(tx, project(), given, platform.matcher, identified=True)
-    return _accepted(given, taken), 202
+    return accepted(given, taken), 202
 
 
-def _accepted(given: list[events.Event], taken: intake.Taken) -> Accepted:
+def accepted(given: list[events.Event], taken: intake.Taken) -> Accepted:
+    """Return the answer to a sender."""
     return Accepted(items=[event.id for event in given], new=len(taken.fresh), matched=taken.matched)
 
 

@@ -8,7 +8,7 @@ from trainlet.core import wire
 from trainlet.core.triggers import Pause, Schedule, Subscription, TriggerKind, TriggerView
 from trainlet_functions.api.routes import Query, Routes, poll, project
 from trainlet_functions.platform import Platform
-from trainlet_functions.triggers import firing, places, registry
+from trainlet_functions.triggers import filters, firing, places, registry, sources
 
 routes = Routes()
 _LISTING: dict[str, Any] = {
@@ -22,6 +22,9 @@ def put_subscription(platform: Platform, name: str, body: Subscription) -> Trigg
     """Register a subscription, or replace its definition."""
     if body.poll is not None:
         places.check(body.poll.url, embedded=platform.embedded)
+    for _, source in filters.compile(body.filters).index_keys() or []:
+        if source is not None:
+            sources.check_source(project(), source)
     with platform.database.write() as tx:
         return registry.put(tx, project(), name, body)
 

@@ -228,6 +228,20 @@ polled = Table(  # what a trigger has seen at the place that it looks at
     sqlite_with_rowid=False,
 )
 
+hooks = Table(  # where senders without a token post to; secrets are derived, one that was removed keeps its generation
+    "hooks",
+    metadata,
+    Column("project", Text, primary_key=True),
+    Column("adapter", Text, primary_key=True),
+    Column("scheme", Text, primary_key=True),
+    Column("generation", Integer, nullable=False),
+    Column("sources", Text, nullable=False),
+    Column("created_ns", BigInteger, nullable=False),
+    Column("previous_until_ns", BigInteger),
+    Column("removed_ns", BigInteger),
+    Column("used_ns", BigInteger),
+)
+
 trigger_books = Table(  # grows with every change of a project's triggers: what is compiled from them is kept until then
     "trigger_books",
     metadata,

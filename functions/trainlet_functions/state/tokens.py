@@ -1,6 +1,7 @@
 """Bearer tokens: random, stored only as their sha256, good for one project and the scopes that they name.
 
-Scopes are `client` (what a person does), `worker:<function>` (asking for work of one function) and `admin`.
+Scopes are `client` (what a person does), `events` (bringing events in and nothing else), `worker:<function>` (asking for
+work of one function) and `admin`.
 """
 
 from __future__ import annotations

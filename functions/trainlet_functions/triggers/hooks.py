@@ -1,0 +1,168 @@
+"""Hooks: where senders post to that cannot hold a token of the project. A hook can do one thing: bring in events.
+
+Nothing secret is stored. A secret is derived from the platform's signing key, the hook and a generation; rotating raises
+the generation, and the one before stays good for a while. A hook that is removed leaves its generation behind, so that
+one made later in its place has another secret.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from trainlet.core.clocks import rfc3339
+from trainlet.core.durations import nearest
+from trainlet.core.errors import AccessError, ConflictError, NotFoundError, UserError
+from trainlet.core.events import Event
+from trainlet.core.hooks import CLOUDEVENTS, HookCreate, HookSecret, HookView, Scheme
+from trainlet_functions.signatures import Signer
+from trainlet_functions.state import schema
+from trainlet_functions.state.database import Transaction, dumps, loads
+from trainlet_functions.triggers import sources, webhooks
+from trainlet_functions.triggers.adapters import ADAPTERS
+
+_TABLE = schema.hooks
+_PREFIX = "tlh_"  # tells people and secret scanners what it is
+_USED_S = 60.0  # how exact the time of the last use is
+_DEFAULTS: Mapping[str, Scheme] = {
+    "github": "hmac",
+    "mlflow": "mlflow",
+    "s3": "bearer",
+    "alertmanager": "bearer",
+    "kfp": "bearer",
+    CLOUDEVENTS: "standard",
+}
+
+
+def create(tx: Transaction, signer: Signer, project: str, asked: HookCreate) -> HookSecret:
+    """Make a hook; raises ConflictError when there is one of this adapter and scheme."""
+    known = sorted([*ADAPTERS, CLOUDEVENTS])
+    if asked.adapter not in known:
+        raise UserError(f"There is no adapter {asked.adapter!r}. {nearest(asked.adapter, known)}")
+    sources.check_patterns(asked.sources)
+    scheme = asked.scheme or _DEFAULTS[asked.adapter]
+    row = tx.one(sa.select(_TABLE).where(_this(project, asked.adapter, scheme)))
+    if row is not None and row.removed_ns is None:
+        raise ConflictError(
+            f"Project {project!r} has a hook {asked.adapter} {scheme} already, and its secret was shown once. "
+            f"`trainlet hook rotate {asked.adapter} --scheme {scheme}` makes a new one."
+        )
+    values: dict[str, Any] = {
+        "generation": 1 if row is None else row.generation + 1,
+        "sources": dumps(asked.sources),
+        "created_ns": tx.now_ns,
+        "previous_until_ns": None,
+        "removed_ns": None,
+        "used_ns": None,
+    }
+    if row is None:
+        tx.insert(_TABLE, project=project, adapter=asked.adapter, scheme=scheme, **values)
+    else:
+        tx.run(_TABLE.update().where(_this(project, asked.adapter, scheme)).values(values))
+    return _shown(tx, signer, project, asked.adapter, scheme)
+
+
+def rotate(tx: Transaction, signer: Signer, project: str, adapter: str, scheme: str, grace_s: float) -> HookSecret:
+    """Give a hook a new secret; the one before is good for a while yet, and none before that."""
+    row = _row(tx, project, adapter, scheme)
+    until_ns = tx.now_ns + round(grace_s * 1e9)
+    values = {"generation": row.generation + 1, "previous_until_ns": until_ns if grace_s else None}
+    tx.run(_TABLE.update().where(_this(project, adapter, scheme)).values(values))
+    return _shown(tx, signer, project, adapter, scheme)
+
+
+def list_(tx: Transaction, project: str) -> list[HookView]:
+    """Return the hooks of a project."""
+    mine = (_TABLE.c.project == project) & _TABLE.c.removed_ns.is_(None)
+    return [_view(tx, row) for row in tx.all(sa.select(_TABLE).where(mine).order_by(_TABLE.c.adapter, _TABLE.c.scheme))]
+
+
+def remove(tx: Transaction, project: str, adapter: str, scheme: str) -> None:
+    """Remove a hook: what its senders send is refused from now on."""
+    _row(tx, project, adapter, scheme)
+    tx.run(_TABLE.update().where(_this(project, adapter, scheme)).values(removed_ns=tx.now_ns))
+
+
+def admit(
+    tx: Transaction,
+    signer: Signer,
+    project: str,
+    adapter: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    given: str | None = None,
+) -> Scheme:
+    """Return the scheme by which a request shows that it comes from a hook's sender; raises webhooks.Refused.
+
+    `given` is the secret in the URL. A hook that is not there refuses like one whose secret is another.
+    """
+    scheme = "url" if given is not None else webhooks.scheme_of(headers)
+    row = tx.one(sa.select(_TABLE).where(_this(project, adapter, scheme) & _TABLE.c.removed_ns.is_(None)))
+    generations = [0]  # nobody has the secret of this one
+    if row is not None:
+        before = row.previous_until_ns is not None and row.previous_until_ns > tx.now_ns
+        generations = [row.generation, *([row.generation - 1] if before else [])]
+    secrets = [_secret(signer, project, adapter, scheme, generation) for generation in generations]
+    if given is not None:
+        webhooks.check_given(secrets, given)
+    else:
+        webhooks.check(scheme, secrets, headers, body, tx.now_ns / 1e9)
+    if row is None:
+        raise webhooks.Refused("there is no such hook")
+    return scheme
+
+
+def used(tx: Transaction, project: str, adapter: str, scheme: Scheme, events: Sequence[Event]) -> None:
+    """Note that a hook brought events; raises AccessError for one whose source it may not bring."""
+    row = _row(tx, project, adapter, scheme)
+    allowed = loads(row.sources)
+    for event in events if allowed else ():
+        if not sources.fits(event.source, allowed):
+            raise AccessError(
+                f"The hook {adapter} {scheme} takes events of {', '.join(allowed)} only, not of {event.source!r}."
+            )
+    if row.used_ns is None or tx.now_ns - row.used_ns > _USED_S * 1e9:
+        tx.run(_TABLE.update().where(_this(project, adapter, scheme)).values(used_ns=tx.now_ns))
+
+
+def _secret(signer: Signer, project: str, adapter: str, scheme: str, generation: int) -> str:
+    raw = signer.derive("hook", project, adapter, scheme, generation)
+    if scheme == "standard":
+        return webhooks.STANDARD_PREFIX + base64.b64encode(raw).decode()
+    return _PREFIX + base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def _shown(tx: Transaction, signer: Signer, project: str, adapter: str, scheme: str) -> HookSecret:
+    row = _row(tx, project, adapter, scheme)
+    secret, view = _secret(signer, project, adapter, scheme, row.generation), _view(tx, row)
+    return HookSecret(hook=view, secret=secret, path=f"{view.path}/{secret}" if scheme == "url" else view.path)
+
+
+def _row(tx: Transaction, project: str, adapter: str, scheme: str) -> sa.Row[Any]:
+    row = tx.one(sa.select(_TABLE).where(_this(project, adapter, scheme) & _TABLE.c.removed_ns.is_(None)))
+    if row is None:
+        known = ", ".join(f"{one.adapter} {one.scheme}" for one in list_(tx, project)) or "none"
+        raise NotFoundError(f"Project {project!r} has no hook {adapter} {scheme}. It has: {known}.")
+    return row
+
+
+def _this(project: str, adapter: str, scheme: str) -> sa.ColumnElement[bool]:
+    return (_TABLE.c.project == project) & (_TABLE.c.adapter == adapter) & (_TABLE.c.scheme == scheme)
+
+
+def _view(tx: Transaction, row: sa.Row[Any]) -> HookView:
+    until_ns = row.previous_until_ns
+    return HookView(
+        adapter=row.adapter,
+        scheme=row.scheme,
+        path=f"/v1/projects/{row.project}/hooks/{row.adapter}",
+        generation=row.generation,
+        sources=loads(row.sources),
+        created_at=rfc3339(row.created_ns),
+        previous_until=None if until_ns is None or until_ns <= tx.now_ns else rfc3339(until_ns),
+        last_used_at=None if row.used_ns is None else rfc3339(row.used_ns),
+    )
