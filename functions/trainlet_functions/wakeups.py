@@ -16,6 +16,8 @@ from cloudevents.core.exceptions import BaseCloudEventException
 from trainlet.core import envelopes
 from trainlet_functions import signatures
 
+MAX_ATTRIBUTES = 64 * 1024  # CloudEvents asks for 64 KiB to be passed on; ours have less than one
+
 
 class Refused(Exception):
     """Raised when an event is not taken; holds the status and why."""
@@ -45,9 +47,16 @@ class WakeUp:
 def read(headers: Mapping[str, str], body: bytes, *, public_key: str) -> WakeUp:
     """Return a wake-up that the training API signed.
 
-    Raises Refused: 400 for what is no event or no wake-up, 401 without and 403 with a wrong signature.
+    Raises Refused: 400 for what is no event or no wake-up, 401 without and 403 with a wrong signature, 413 for attributes
+    of more than MAX_ATTRIBUTES.
     """
+    structured = headers.get("content-type", "").startswith("application/cloudevents")
     try:
+        # The library makes up what is missing: what has no id could then be told from no repetition of it.
+        sent = json.loads(body) if structured else {name.removeprefix(envelopes.HEADER_PREFIX) for name in headers}
+        missing = [name for name in ("specversion", "id", "source", "type") if name not in sent]
+        if missing:
+            raise Refused(400, f"this is no CloudEvent 1.0: it has no {', '.join(missing)}")
         event: Any = from_http_event(HTTPMessage(dict(headers), body))
         data = event.get_data()
         if isinstance(data, bytes | str):
@@ -57,10 +66,12 @@ def read(headers: Mapping[str, str], body: bytes, *, public_key: str) -> WakeUp:
         subject = event.get_subject() or ""
     except (BaseCloudEventException, ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
         raise Refused(400, f"this is no CloudEvent 1.0: {error}") from error
+    size = sum(len(name) + len(str(value)) for name, value in attributes.items())
+    if size > MAX_ATTRIBUTES:
+        raise Refused(413, f"the event's attributes have {size} characters, and at most {MAX_ATTRIBUTES} are taken")
     signature = attributes.get(envelopes.SIGNATURE)
     if not isinstance(signature, str):
         raise Refused(401, "the event is not signed")
-    structured = headers.get("content-type", "").startswith("application/cloudevents")
     raw = json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode() if structured else body
     signed = envelopes.signed_bytes(kind, origin, event_id, subject, raw)
     if not signatures.verify(public_key, signature, signed):

@@ -1,11 +1,14 @@
 """The worker's HTTP server: CloudEvents on `POST /`, health on two paths, nothing else.
 
-It answers within a second and never with a body for an event: a broker would take a body for a reply event.
+It answers within a second, and an event that it takes with no body: a broker would take one for a reply event. What it
+refuses it refuses with words, which a broker shows to whoever looks after it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
+import socket
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
@@ -14,6 +17,8 @@ from trainlet_functions import wakeups
 
 MAX_BODY = 1024 * 1024
 MAX_HEADERS = 64
+_UNREAD_BYTES = 4 * MAX_BODY
+_UNREAD_S = 2.0
 
 
 class Wakeable(Protocol):
@@ -51,9 +56,11 @@ def serve(
 
         def do_POST(self) -> None:
             length = self.headers.get("Content-Length", "")
-            if not length.isdigit() or int(length) > MAX_BODY or len(self.headers) > MAX_HEADERS:
-                self.close_connection = True
-                self._answer(413 if length.isdigit() else 400, "the body must have a length of at most 1 MiB")
+            if not length.isdigit() or int(length) > MAX_BODY:
+                self._hang_up(413 if length.isdigit() else 400, "the body must have a length of at most 1 MiB")
+                return
+            if len(self.headers) > MAX_HEADERS:
+                self._hang_up(431, f"the event has {len(self.headers)} headers, and at most {MAX_HEADERS} are taken")
                 return
             body = self.rfile.read(int(length))
             if self.path != "/":
@@ -73,10 +80,35 @@ def serve(
                 self._answer(200, "alive")
             elif self.path == "/health/readiness":
                 self._answer(200 if worker.ready() else 503, "ready" if worker.ready() else "draining")
-            elif hold is not None and self.path == hold[0]:
+            elif hold is not None and self.path == hold[0] and self._from_this_pod():
                 self._stream(hold[1]())
             else:
                 self._answer(404, "there is nothing here")
+
+        def _from_this_pod(self) -> bool:
+            """Say whether the pod itself asks, through its own queue-proxy, which notes last whom it passes on."""
+            hops = ",".join(self.headers.get_all("X-Forwarded-For", []))
+            asking = (self.client_address[0], hops.rpartition(",")[2].strip())
+            try:
+                return all(ipaddress.ip_address(one).is_loopback for one in asking if one)
+            except ValueError:
+                return False
+
+        def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+            """Refuse what is no HTTP that this server reads, such as headers without end."""
+            self._hang_up(code, explain or message or "this is not understood")
+
+        def _hang_up(self, status: int, text: str) -> None:
+            """Answer before everything is read, and take in the rest: else it would cut the answer off."""
+            self.close_connection = True
+            with contextlib.suppress(OSError):
+                self._answer(status, text)
+                self.wfile.flush()
+                self.connection.shutdown(socket.SHUT_WR)
+                self.connection.settimeout(_UNREAD_S)
+                left = _UNREAD_BYTES
+                while left > 0 and (part := self.connection.recv(1 << 16)):
+                    left -= len(part)
 
         def _stream(self, pieces: Iterator[bytes]) -> None:
             self.close_connection = True  # its end is the end of the answer
@@ -91,6 +123,8 @@ def serve(
         def _answer(self, status: int, text: str = "") -> None:
             self.send_response(status)
             self.send_header("Content-Length", str(len(text.encode())))
+            if self.close_connection:
+                self.send_header("Connection", "close")
             if text:
                 self.send_header("Content-Type", "text/plain; charset=utf-8")
             self.end_headers()

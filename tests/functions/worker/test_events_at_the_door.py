@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +83,26 @@ def test_S1_an_event_for_another_function_is_refused(signer: Signer) -> None:
     assert refused(signer, *event(signer, {**DATA, "function": "g"})) == 403
 
 
+def test_an_event_without_an_id_is_refused(signer: Signer) -> None:
+    headers, body = event(signer)
+    del headers["ce-id"]
+    with pytest.raises(wakeups.Refused, match="it has no id") as caught:
+        check(signer, headers, body)
+    assert caught.value.status == 400
+    whole = {name.removeprefix("ce-"): value for name, value in headers.items() if name.startswith("ce-")}
+    assert refused(signer, {"content-type": "application/cloudevents+json"}, json.dumps(whole).encode()) == 400
+
+
+def test_a_mebibyte_of_attributes_is_refused_in_either_mode(signer: Signer) -> None:
+    headers, body = event(signer, **{f"ce-x{number}": "x" * 40_000 for number in range(26)})
+    with pytest.raises(wakeups.Refused, match=r"attributes have 104\d{4} characters, and at most 65536") as caught:
+        check(signer, headers, body)
+    assert caught.value.status == 413
+    whole = {name.removeprefix("ce-"): value for name, value in headers.items() if name.startswith("ce-")}
+    structured = json.dumps({**whole, "data": DATA}).encode()
+    assert refused(signer, {"content-type": "application/cloudevents+json"}, structured) == 413
+
+
 def test_what_is_no_event_is_refused(signer: Signer) -> None:
     assert refused(signer, {"content-type": "application/json"}, b"{}") == 400
 
@@ -147,3 +168,64 @@ def test_a_body_of_more_than_a_mebibyte_is_refused(door: Any) -> None:
     connection.endheaders()
     assert connection.getresponse().status == 413
     assert worker.calls == []
+
+
+def test_attributes_without_end_are_refused_with_words(door: Any, signer: Signer) -> None:
+    worker, connection = door
+    headers, body = event(signer, ce_x="x" * 1024 * 1024)
+    status, said = ask(connection, "POST", "/", body, **headers)
+    assert status == 431 and b"more than 65536 bytes" in said
+    headers, body = event(signer, **{f"ce_x{number}": "x" for number in range(80)})
+    status, said = ask(connection, "POST", "/", body, **headers)
+    assert status == 431 and b"at most 64 are taken" in said
+    assert worker.calls == []
+
+
+@pytest.fixture
+def holding(signer: Signer) -> Iterator[int]:
+    """Serve a worker in a pod, on every address of this machine; returns the port."""
+    listening = server.serve(
+        Woken(),
+        host="0.0.0.0",
+        port=0,
+        public_key=signer.public_key,
+        project="p",
+        function="f",
+        hold=("/hold", lambda: iter([b"."])),
+    )
+    thread = threading.Thread(target=listening.serve_forever)
+    thread.start()
+    yield listening.server_address[1]
+    listening.shutdown()
+    thread.join()
+    listening.server_close()
+
+
+def hold(port: int, address: str = "127.0.0.1", **headers: str) -> int:
+    connection = http.client.HTTPConnection(address, port)
+    status, _ = ask(connection, "GET", "/hold", **headers)
+    connection.close()
+    return status
+
+
+def address_of_this_machine() -> str | None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # nothing is sent: it only chooses the address that would send
+        except OSError:
+            return None
+        return str(probe.getsockname()[0])
+
+
+def test_a_hold_comes_from_the_pod_itself(holding: int) -> None:
+    assert hold(holding) == 200
+    assert hold(holding, **{"X-Forwarded-For": "127.0.0.1"}) == 200, "as its queue-proxy passes it on"
+    outside = address_of_this_machine()
+    if outside is not None:
+        assert hold(holding, outside) == 404
+
+
+@pytest.mark.parametrize("hops", ["10.0.0.7", "127.0.0.1, 10.0.0.7", "127.0.0.1,", "localhost", "::1, 10.0.0.7"])
+def test_a_hold_that_queue_proxy_passes_on_for_another_is_none(holding: int, hops: str) -> None:
+    expected = 200 if hops.endswith(",") else 404
+    assert hold(holding, **{"X-Forwarded-For": hops}) == expected

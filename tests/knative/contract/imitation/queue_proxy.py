@@ -115,6 +115,8 @@ class QueueProxy:
                 end_s = time.monotonic() + proxy._timeout_s
                 upstream = http.client.HTTPConnection("127.0.0.1", proxy._user_port, timeout=proxy._timeout_s)
                 headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP}
+                before = headers.pop("X-Forwarded-For", "")
+                headers["X-Forwarded-For"] = ", ".join(filter(None, (before, self.client_address[0])))
                 try:
                     upstream.request(self.command, self.path, body, headers)
                     response = upstream.getresponse()
