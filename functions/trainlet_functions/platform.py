@@ -142,11 +142,15 @@ class Platform:
         return BrokerSink(cluster.broker_url)
 
     def identify(self, token: str) -> Identity:
-        """Return who a bearer token belongs to: one of ours, or a pod's. Raises AccessError."""
+        """Return who a bearer token belongs to: one of ours, a pod's, or a sender's on the cluster. Raises AccessError."""
         if self._reviewer is not None and token.count(".") == 2:  # a JSON Web Token; ours have no dots
-            pod = self._reviewer.review(token)
-            label = f"pod {pod.worker}"
-            return Identity(pod.project, frozenset({f"worker:{pod.function}"}), label, worker=pod.worker)
+            from trainlet_knative.reviews import SenderIdentity
+
+            found = self._reviewer.review(token)
+            if isinstance(found, SenderIdentity):
+                return Identity(found.project, frozenset({"events"}), f"service account {found.account}")
+            label = f"pod {found.worker}"
+            return Identity(found.project, frozenset({f"worker:{found.function}"}), label, worker=found.worker)
         with self.database.read() as tx:
             return tokens.verify(tx, token)
 

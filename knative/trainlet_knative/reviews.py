@@ -1,7 +1,9 @@
-"""Who a pod is: its service-account token, reviewed by Kubernetes.
+"""Who a pod or a sender of events is: its service-account token, reviewed by Kubernetes.
 
 A worker in a pod has no secret of ours. Kubernetes mounts a token into it that names its service account and the pod
 itself, is good for the training API only, and is renewed every hour; a TokenReview turns it into (project, function, pod).
+Knative's senders (a Trigger, a source) have tokens for the audience of whom they send to, with the service account of
+their namespace. That audience is another one here, so that neither kind of token is good for what the other may do.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from trainlet.core.clocks import Clock, SystemClock
 from trainlet.core.errors import AccessError, PlatformError
 from trainlet_knative.clusters import Cluster
 from trainlet_knative.connections import Kubernetes
-from trainlet_knative.objects.identities import AUDIENCE
+from trainlet_knative.objects.identities import AUDIENCE, EVENTS_AUDIENCE
 
 _PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 _POD = "authentication.kubernetes.io/pod-name"
@@ -33,6 +35,17 @@ class PodIdentity:
     worker: str
 
 
+@dataclass(frozen=True, slots=True)
+class SenderIdentity:
+    """Somebody in a project's namespace who may bring events in, and nothing else."""
+
+    project: str
+    account: str
+
+
+Identity = PodIdentity | SenderIdentity
+
+
 class TokenReviewer:
     """Reviews tokens, and remembers the answers for a while: a worker asks for work again and again."""
 
@@ -40,14 +53,14 @@ class TokenReviewer:
         self._cluster = cluster
         self._kubernetes = kubernetes
         self._clock = clock or SystemClock()
-        self._known: dict[str, tuple[int, PodIdentity]] = {}
+        self._known: dict[str, tuple[int, Identity]] = {}
         self._lock = threading.Lock()
 
-    def review(self, token: str) -> PodIdentity:
-        """Return the worker that the token belongs to.
+    def review(self, token: str) -> Identity:
+        """Return the worker or the sender of events that the token belongs to.
 
-        Raises AccessError when Kubernetes does not know the token, when it is meant for somebody else or names no pod of a
-        project; PlatformError when Kubernetes cannot be asked and has not answered lately.
+        Raises AccessError when Kubernetes does not know the token, when it is meant for somebody else or names no pod or
+        service account of a project; PlatformError when Kubernetes cannot be asked and has not answered lately.
         """
         key = hashlib.sha256(token.encode()).hexdigest()
         now_ns = self._clock.boot_ns()
@@ -74,23 +87,34 @@ class TokenReviewer:
             self._known[key] = (now_ns, found)
         return found
 
-    def _identity(self, status: dict[str, object]) -> PodIdentity:
+    def _identity(self, status: dict[str, object]) -> Identity:
         user = status.get("user")
         audiences = status.get("audiences")
         if not status.get("authenticated") or not isinstance(user, dict):
             raise AccessError(
                 f"Kubernetes does not accept the pod's token: {status.get('error') or 'it is not valid'}."
             )
-        if not isinstance(audiences, list) or AUDIENCE not in audiences:
-            raise AccessError(f"The pod's token is not meant for the training API: its audience must be {AUDIENCE!r}.")
+        meant = [one for one in (AUDIENCE, EVENTS_AUDIENCE) if isinstance(audiences, list) and one in audiences]
+        if not meant:
+            raise AccessError(
+                f"The token is not meant for the training API: its audience must be {AUDIENCE!r}, or {EVENTS_AUDIENCE!r} "
+                "to send events."
+            )
         name = str(user.get("username", ""))
         namespace, _, account = name.removeprefix(_USER).partition(":")
         project = self._cluster.project_of(namespace)
         pod = (user.get("extra") or {}).get(_POD) or [""]
-        if not name.startswith(_USER) or not account or project is None or not pod[0]:
-            raise AccessError(f"{name or 'The token'} is no pod of a function that trainlet deployed.")
-        return PodIdentity(project, account, f"{namespace}.{pod[0]}")
+        if name.startswith(_USER) and account and project is not None:
+            if AUDIENCE in meant and pod[0]:
+                return PodIdentity(project, account, f"{namespace}.{pod[0]}")
+            if EVENTS_AUDIENCE in meant:
+                return SenderIdentity(project, f"{namespace}/{account}")
+        raise AccessError(
+            f"{name or 'The token'} is no pod of a function that trainlet deployed."
+            if AUDIENCE in meant
+            else f"{name or 'The token'} is no service account in the namespace of a project."
+        )
 
 
 def _spec(token: str) -> dict[str, object]:
-    return {"token": token, "audiences": [AUDIENCE]}
+    return {"token": token, "audiences": [AUDIENCE, EVENTS_AUDIENCE]}

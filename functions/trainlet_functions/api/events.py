@@ -27,7 +27,7 @@ def read(headers: Mapping[str, str], body: bytes) -> list[events.Event]:
 
 
 @routes.add("POST", "/v1/events", "events", reply=Accepted, statuses=(202,))
-def take(platform: Platform) -> tuple[Accepted, int]:
+def take(platform: Platform) -> tuple[Accepted, int] | Response:
     """Take in one or more CloudEvents; the same (source, id) again changes nothing, with other data it is refused."""
     given = read(dict(request.headers), request.get_data())
     leases = [event for event in given if event.type.startswith(LEASE)]
@@ -39,22 +39,24 @@ def take(platform: Platform) -> tuple[Accepted, int]:
         if leases:
             fresh = [event for event in taken.fresh if event.type.startswith(LEASE)]
             metering.ingest(tx, project(), [wire.LeaseEvent.model_validate(event.data) for event in fresh])
-    return accepted(given, taken), 202
+    return answer(given, taken)
 
 
 @routes.add("POST", "/v1/events/{adapter}", "events", reply=Accepted, statuses=(202,))
-def adapt(platform: Platform, adapter: str) -> tuple[Accepted, int]:
+def adapt(platform: Platform, adapter: str) -> tuple[Accepted, int] | Response:
     """Take in what a store, a registry or a monitor sends by webhook; the same notification again changes nothing."""
     given = adapters.convert(adapter, dict(request.headers), request.get_data())
     sources.check(project(), given)
     with platform.database.write() as tx:
         taken = intake.take(tx, project(), given, platform.matcher, identified=True)
-    return accepted(given, taken), 202
+    return answer(given, taken)
 
 
-def accepted(given: list[events.Event], taken: intake.Taken) -> Accepted:
-    """Return the answer to a sender."""
-    return Accepted(items=[event.id for event in given], new=len(taken.fresh), matched=taken.matched)
+def answer(given: list[events.Event], taken: intake.Taken) -> tuple[Accepted, int] | Response:
+    """Return what a sender is told; nothing for a broker of Knative, which would take a body for a broken reply event."""
+    if "reply" in request.headers.get("Prefer", "").lower():
+        return _nothing()
+    return Accepted(items=[event.id for event in given], new=len(taken.fresh), matched=taken.matched), 202
 
 
 @routes.add(
@@ -109,4 +111,10 @@ def bury(platform: Platform) -> Response:
     with platform.database.write() as tx:
         outbox.bury(tx, event.event_id, why)
         attempts.explain(tx, event.task, f"waiting for a worker: {why}; it is announced again")
-    return Response(status=202)  # with an empty body: a broker would take one for a reply event
+    return _nothing()
+
+
+def _nothing() -> Response:
+    response = Response(status=202)
+    del response.headers["Content-Type"]
+    return response

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from flask import request
+from flask import Response, request
 
 from trainlet.core import wire
 from trainlet.core.hooks import CLOUDEVENTS, HookCreate, HookRotate, HookSecret
 from trainlet.core.triggers import Accepted
-from trainlet_functions.api.events import accepted, read
+from trainlet_functions.api.events import answer, read
 from trainlet_functions.api.problems import Unauthorized
 from trainlet_functions.api.routes import Routes, project
 from trainlet_functions.platform import Platform
@@ -49,18 +49,18 @@ def remove(platform: Platform, adapter: str, scheme: str) -> wire.Page:
 
 
 @routes.add("POST", "/v1/projects/{project}/hooks/{adapter}", "public", **_TAKEN)
-def take(platform: Platform, project: str, adapter: str) -> tuple[Accepted, int]:
+def take(platform: Platform, project: str, adapter: str) -> tuple[Accepted, int] | Response:
     """Take in what a hook's sender posts, which its headers show to have the hook's secret."""
     return _take(platform, project, adapter, None)
 
 
 @routes.add("POST", "/v1/projects/{project}/hooks/{adapter}/{secret}", "public", **_TAKEN)
-def take_by_url(platform: Platform, project: str, adapter: str, secret: str) -> tuple[Accepted, int]:
+def take_by_url(platform: Platform, project: str, adapter: str, secret: str) -> tuple[Accepted, int] | Response:
     """Take in what a sender posts that can only be given a URL: the secret is the end of it."""
     return _take(platform, project, adapter, secret)
 
 
-def _take(platform: Platform, owner: str, adapter: str, given: str | None) -> tuple[Accepted, int]:
+def _take(platform: Platform, owner: str, adapter: str, given: str | None) -> tuple[Accepted, int] | Response:
     headers = {name.lower(): value for name, value in request.headers.items()}
     body = request.get_data()
     try:
@@ -76,4 +76,4 @@ def _take(platform: Platform, owner: str, adapter: str, given: str | None) -> tu
     with platform.database.write() as tx:
         hooks.used(tx, owner, adapter, scheme, found)
         taken = intake.take(tx, owner, found, platform.matcher, identified=adapter != CLOUDEVENTS)
-    return accepted(found, taken), 202
+    return answer(found, taken)

@@ -73,3 +73,14 @@ def test_a_token_for_events_brings_them_in_and_does_nothing_else(stand: Any, htt
     assert sent.status_code == 202
     for path in ("/v1/events", "/v1/runs", "/v1/hooks"):
         assert http.get(path, headers=headers).status_code == 403
+
+
+def test_a_broker_gets_an_empty_answer_which_it_cannot_take_for_a_reply_event(person: Any) -> None:
+    alert = {"status": "firing", "labels": {}, "startsAt": "2026-01-01T00:00:00Z"}
+    sent = [
+        person("POST", "/v1/events", event("mine"), Prefer="reply", **STRUCTURED),
+        person("POST", "/v1/events/alertmanager", {"receiver": "r", "alerts": [alert]}, Prefer="reply"),
+    ]
+    for answer in sent:
+        assert (answer.status_code, answer.data, answer.headers.get("Content-Type")) == (202, b"", None)
+    assert len(person("GET", "/v1/events").json["items"]) == 2

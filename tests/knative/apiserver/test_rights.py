@@ -12,7 +12,7 @@ from trainlet_knative.backend import KnativeBackend
 from trainlet_knative.clusters import Cluster
 from trainlet_knative.connections import Kubernetes, Refused
 from trainlet_knative.objects import all_objects
-from trainlet_knative.reviews import TokenReviewer
+from trainlet_knative.reviews import PodIdentity, SenderIdentity, TokenReviewer
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
@@ -103,7 +103,7 @@ def test_S2_a_pods_token_says_which_functions_worker_it_is(
 ) -> None:
     token, pod = pod_token(server, deployed, spec.name)
     found = TokenReviewer(cluster, installed).review(token)
-    assert (found.project, found.function, found.worker) == (project, spec.name, f"{deployed}.{pod}")
+    assert found == PodIdentity(project, spec.name, f"{deployed}.{pod}")
 
 
 def test_S2_a_token_for_somebody_else_or_of_no_pod_is_refused(
@@ -125,6 +125,16 @@ def test_S2_a_token_for_somebody_else_or_of_no_pod_is_refused(
         reviewer.review(elsewhere)
     with pytest.raises(AccessError, match="does not accept"):
         reviewer.review("a.b.c")
+
+
+def test_S2_a_token_of_a_trigger_brings_events_in_and_asks_for_no_work(
+    installed: Kubernetes, server: Any, cluster: Cluster, spec: FunctionSpec, project: str, deployed: str
+) -> None:
+    path = f"/api/v1/namespaces/{deployed}/serviceaccounts/{spec.name}/token"
+    token = server.admin.create(path, {"spec": {"audiences": ["trainlet-events"]}, "kind": "TokenRequest",
+                                       "apiVersion": "authentication.k8s.io/v1"})  # fmt: skip
+    found = TokenReviewer(cluster, installed).review(token["status"]["token"])
+    assert found == SenderIdentity(project, f"{deployed}/{spec.name}")
 
 
 def test_S2_a_pod_that_is_gone_has_no_token_any_more(
