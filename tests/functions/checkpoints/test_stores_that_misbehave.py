@@ -20,6 +20,7 @@ from trainlet.core.errors import PlatformError
 from trainlet_functions.checkpoints import Checkpointer, list_checkpoints, verify
 
 PREFIX = "runs/r.train"
+NEVER = -1  # no answer, and the connection stays open
 ERROR = "<?xml version='1.0'?><Error><Code>{code}</Code><Message>{code}</Message></Error>"
 
 
@@ -31,6 +32,7 @@ class Server:
         self.troubles: list[tuple[str, int, str, bool]] = []  # method, status, code, whether it is done all the same
         self.gate = threading.Event()  # writes wait here while it is not set
         self.gate.set()
+        self.over = threading.Event()
         self.spared = 0  # so many of them are answered well before
         handler = type("Handler", (_Handler,), {"owner": self})
         self._http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -38,6 +40,7 @@ class Server:
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
 
     def close(self) -> None:
+        self.over.set()
         self._http.shutdown()
         self._http.server_close()
 
@@ -58,7 +61,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 del self.owner.troubles[index]
                 if done:
                     act()
-                if status == 0:
+                if status == NEVER:
+                    self.owner.over.wait(60)
+                if status in (0, NEVER):
                     self.close_connection = True
                     return
                 self._answer(status, ERROR.format(code=code).encode())
@@ -195,6 +200,34 @@ def test_I19_a_list_that_fails_is_never_an_empty_store(server: Server, status: i
         list_checkpoints(S3Store("bucket"), PREFIX)
     with pytest.raises(PlatformError):
         restored(2)
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_I15_an_answer_that_never_comes_is_not_waited_for_and_the_write_counts_once(
+    server: Server, monkeypatch: pytest.MonkeyPatch, done: bool
+) -> None:
+    saved()
+    monkeypatch.setattr("trainlet.client.stores.s3.TIMEOUT", "300ms")
+    server.spared = 3  # the commit is what gets no answer
+    server.troubles = [("PUT", NEVER, "", done)]
+    saved(2, 2)
+    assert server.troubles == [] and restored(3) == (2, 2.0)
+    assert [one.step for one in list_checkpoints(S3Store("bucket"), PREFIX)] == [2, 1]
+
+
+@pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (409, "ConditionalRequestConflict"), (0, "cut")])
+def test_I15_a_store_that_stays_bad_fails_the_save_in_words_and_the_next_one_works(
+    server: Server, monkeypatch: pytest.MonkeyPatch, status: int, code: str
+) -> None:
+    monkeypatch.setattr("trainlet.client.stores.s3.FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("trainlet_functions.checkpoints.log.PUT_TRIES", 1)
+    made = saved()
+    server.troubles = [("PUT", status, code, False)] * 6
+    with pytest.raises(PlatformError, match=r"s3://bucket failed on 'runs/r.train/.*AWS_"):
+        made.save(2)
+    assert server.troubles == []
+    made.save(3)
+    assert [one.step for one in list_checkpoints(S3Store("bucket"), PREFIX)] == [3, 1]
 
 
 def test_I15_expired_credentials_are_named_with_the_place(server: Server) -> None:

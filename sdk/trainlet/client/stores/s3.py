@@ -25,6 +25,7 @@ from trainlet.core.protocols import ObjectInfo
 _CHUNK = 16 << 20
 TRIES = 6
 FIRST_PAUSE_S = 0.05
+TIMEOUT = "60s"  # of one request
 
 
 def place() -> tuple[str | None, str]:
@@ -45,7 +46,7 @@ def connection(bucket: str, *, retries: int = 5) -> Any:
     return ObstoreS3(
         bucket,
         region=region,
-        client_options={"allow_http": bool(endpoint and endpoint.startswith("http://")), "timeout": "60s"},
+        client_options={"allow_http": bool(endpoint and endpoint.startswith("http://")), "timeout": TIMEOUT},
         unsigned_payload=True,  # a sha256 of every byte, for a signature, costs more than the upload; packs have a blake3
         retry_config={"max_retries": retries, "retry_timeout": timedelta(seconds=60)},
         **options,
