@@ -11,12 +11,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from trainlet.core.bills import EVERY_PROJECT, Invoice, Period, PeriodState, PeriodView, Row
+from trainlet.core.bills import EVERY_PROJECT, Invoice, Period, PeriodState, PeriodView, Row, invoice_id
 from trainlet.core.clocks import rfc3339
 from trainlet.core.errors import ConflictError, UserError
+from trainlet.core.sums import Sums
 from trainlet_functions.batches import batches
 from trainlet_functions.billing import drafts
-from trainlet_functions.billing.rows import Sums, rounding
+from trainlet_functions.billing.rows import rounding
 from trainlet_functions.billing.tables import bill_invoices, bill_periods, bill_rows
 from trainlet_functions.state.database import Database, Transaction, dumps
 
@@ -120,11 +121,6 @@ def _begin(tx: Transaction, period: Period, by: str) -> None:
     )
 
 
-def invoice_id(project: str, period: Period) -> str:
-    """Return the number of the one invoice that a project gets for a period."""
-    return f"INV-{period}-{project}"
-
-
 def invoiced(tx: Transaction, project: str, period: Period) -> bool:
     """Say whether a project's rows of a period are frozen."""
     table = bill_invoices.c
@@ -144,7 +140,7 @@ def _freeze(tx: Transaction, project: str, period: Period, unpriced: bool) -> No
         )
     if not sums.rows:
         return
-    metered, name = sums.cost_nano, invoice_id(project, period)
+    metered, name = sums.cost_nano, invoice_id(project, str(period))
     last = rounding(project, period, name, metered, tx.prices.currency)
     if last is not None:
         _write(tx, [sums.add(last)], sums.rows - 1)

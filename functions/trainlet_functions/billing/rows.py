@@ -6,13 +6,11 @@ others; it never changes one. This module knows no tables.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_EVEN, Decimal
 
 from trainlet.core.bills import Period, Row
-from trainlet.core.models import canonical_json
 from trainlet_functions.billing.prices import NANO, PriceList
 from trainlet_functions.billing.rating import Terms, rate
 from trainlet_functions.metering.segments import Segment
@@ -164,38 +162,3 @@ def rounding(project: str, period: Period, invoice: str, metered_nano: int, curr
         cost_nano=nano,
         list_cost_nano=nano,
     )
-
-
-def line(row: Row) -> bytes:
-    """Return the one byte string that stands for a row, in digests and snapshots."""
-    return canonical_json(row.data()) + b"\n"
-
-
-class Sums:
-    """What a stream of rows adds up to."""
-
-    def __init__(self) -> None:
-        self.rows = self.seconds = self.cost_nano = self.list_nano = 0
-        self.unpriced: set[str] = set()
-        self._digest = hashlib.sha256()
-
-    def add(self, row: Row) -> Row:
-        """Count a row, and return it."""
-        self.rows += 1
-        self.seconds += row.seconds
-        self.cost_nano += row.cost_nano or 0
-        self.list_nano += row.list_cost_nano or 0
-        if row.unpriced:
-            self.unpriced.add(row.sku)
-        self._digest.update(line(row))
-        return row
-
-    def through(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Count rows as they pass."""
-        for row in rows:
-            yield self.add(row)
-
-    @property
-    def digest(self) -> str:
-        """Return the sha256 of all rows so far."""
-        return self._digest.hexdigest()

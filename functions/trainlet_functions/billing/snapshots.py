@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from trainlet.core.bills import EVERY_PROJECT, Period, Row, Snapshot, SnapshotEnd
 from trainlet.core.clocks import rfc3339
 from trainlet.core.errors import UserError
+from trainlet.core.sums import Sums, line
 from trainlet_functions.billing import closing, drafts
-from trainlet_functions.billing.rows import Sums, line
 from trainlet_functions.state.database import Database, Transaction
 
 

@@ -1,10 +1,10 @@
-"""`trainlet billing`: periods, and the invoices that closing them makes."""
+"""`trainlet billing`: periods, the invoices that closing them makes, and the commands of `trainlet.cli.exports`."""
 
 from __future__ import annotations
 
 import click
 
-from trainlet.cli import output
+from trainlet.cli import exports, output
 from trainlet.client import connect
 from trainlet.core import bills
 from trainlet.core.settings import Settings
@@ -14,7 +14,10 @@ _all = click.option("--all-projects", is_flag=True, help="Every project; needs a
 
 @click.group()
 def billing() -> None:
-    """Close billing periods, and read their invoices."""
+    """Close billing periods, read their invoices, and export what they hold."""
+
+
+billing.add_command(exports.export)
 
 
 @billing.command()

@@ -69,6 +69,12 @@ def money(nano: int, currency: str) -> str:
     return f"{nano / 1e9:.6f} {currency}"
 
 
+def exact(nano: int) -> str:
+    """Write nano-units with all their digits."""
+    units, rest = divmod(abs(nano), 10**9)
+    return f"{'-' if nano < 0 else ''}{units:,}.{rest:09}"
+
+
 def seconds_between(start: str | None, end: str | None) -> str:
     """Write how long something took, from RFC 3339 stamps."""
     if not start or not end:

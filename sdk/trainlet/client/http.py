@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
+from trainlet.client import streams
 from trainlet.client.errors import ApiFailed, ApiUnreachable, FencedError, ProtocolMismatch, TakenError
 from trainlet.core import bills, errors, traces, wire
 from trainlet.core.specs import FunctionSpec
@@ -222,11 +223,11 @@ class Client:
     def billing_rows(
         self, period: str | None = None, project: str | None = None
     ) -> Iterator[tuple[bills.Snapshot, Iterator[bills.Row]]]:
-        """Open a snapshot of a period: what it is, and its rows. Rows that end too soon raise ApiUnreachable."""
+        """Open a snapshot of a period: what it is, and its rows. Rows that are not all there raise ApiUnreachable."""
         self.ping()
         with self._lines("/v1/billing/rows", "billing rows", {"period": period, "project": project}) as lines:
             try:
-                yield bills.Snapshot.model_validate_json(next(lines, "")), _whole(lines, self.url)
+                yield bills.Snapshot.model_validate_json(next(lines, "")), streams.whole(lines, self.url)
             except ValidationError as error:
                 raise ApiUnreachable(f"The billing rows from {self.url} broke off: {error}. Try again.") from error
 
@@ -359,24 +360,9 @@ class Client:
                 if response.status_code != 200:
                     response.read()
                     _checked(response)
-                yield response.iter_lines()
+                yield streams.lines(response.iter_bytes())
         except httpx.TransportError as error:
             raise ApiUnreachable(f"The {what} from {self.url} broke: {error}.") from error
-
-
-def _whole(lines: Iterator[str], url: str) -> Iterator[bills.Row]:
-    """Yield the rows of a snapshot; the last line must say that these were all."""
-    count = cost_nano = 0
-    before: str | None = None
-    for line in lines:
-        if before is not None:
-            row = bills.Row.read(json.loads(before))
-            count, cost_nano = count + 1, cost_nano + (row.cost_nano or 0)
-            yield row
-        before = line
-    end = bills.SnapshotEnd.model_validate_json(before or "")
-    if (end.rows, end.cost_nano) != (count, cost_nano):
-        raise ApiUnreachable(f"The billing rows from {url} are not all there ({count} of {end.rows}). Try again.")
 
 
 def _bearer(token: str) -> dict[str, str]:

@@ -121,6 +121,11 @@ class Row:
         return cls(**{name: value for name, value in data.items() if name in _FIELDS})
 
 
+def invoice_id(project: str, period: str) -> str:
+    """Return the number of the one invoice that a project gets for a period."""
+    return f"INV-{period}-{project}"
+
+
 _FIELDS = frozenset(one.name for one in fields(Row))
 
 

@@ -1,0 +1,193 @@
+"""From rows of the ledger to the columns of FOCUS, and back.
+
+One row becomes one charge. Money stays what it is: nano-units become decimals with nine digits, so nothing is rounded. A
+part of a device (time slicing) is a decimal part of a GPU-second; its cost is the ledger's, which the product of price
+and quantity meets within one nano-unit. Where FOCUS allows no null, usage without a price costs 0 and says so in
+`x_Unpriced`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from trainlet.core.bills import FULL_SHARE, Period, Row, RowKind, invoice_id
+from trainlet.core.errors import UserError
+from trainlet.core.gpus import memory_of
+from trainlet_functions.exports.parties import Parties
+
+NANO = 10**9
+Values = list[Any]
+_CORRECTIONS = ("reversal", "correction")
+_RATES = {"standard": "Standard", "committed": "Standard", "spot": "Dynamic"}
+_SERVICE = ("AI and Machine Learning", "Machine Learning", "GPU Training")
+
+
+def quantity_nano(row: Row) -> int:
+    """Return the GPU-seconds of a row in nano-units; a part of a device counts for its part."""
+    return (row.seconds * NANO * row.share + FULL_SHARE // 2) // FULL_SHARE
+
+
+def unit(sku: str) -> str:
+    """Return what a SKU is priced and consumed in."""
+    return "Slice-Seconds" if "/" in sku else "GPU-Seconds"
+
+
+@functools.lru_cache(maxsize=4096)
+def _price_details(sku: str, phase: str, rate: str) -> str:
+    model, _, profile = sku.partition("/")
+    details: dict[str, Any] = {"InstanceSeries": model, "InstanceType": sku, "x_Phase": phase, "x_Rate": rate}
+    if profile:
+        details["x_MigProfile"] = profile
+    else:
+        details["GpuCount"] = 1
+    memory = memory_of(sku)
+    if memory is not None:
+        details["x_GpuMemorySize"] = memory // 2**30
+    return _json(details)
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def _description(row: Row) -> str:
+    if row.kind == "rounding":
+        return f"Rounding of invoice {invoice_id(row.project, row.period)} to the minor unit of its currency"
+    if row.kind == "reversal":
+        return f"Takes back {row.corrects}, billed in {row.corrected_period}"
+    said = f"{row.sku}{' (virtual)' if row.virtual else ''}, {row.phase}, by {row.function or row.task or row.run_id}"
+    if row.kind == "correction":
+        said += f", used in {row.corrected_period} and billed now"
+    return said + (", no price yet" if row.unpriced else "")
+
+
+def values(rows: Sequence[Row], period: Period, parties: Parties) -> dict[str, Values]:
+    """Return the values of every column that has any, in the order of the rows; times are seconds, decimals nano-units."""
+    usage = [row.kind != "rounding" for row in rows]
+
+    def each(value: Callable[[Row], Any]) -> Values:
+        return [value(row) if used else None for row, used in zip(rows, usage, strict=True)]
+
+    def every(value: Any) -> Values:
+        return [value] * len(rows)
+
+    def texts(name: str) -> Values:
+        return [getattr(row, name) or None for row in rows]
+
+    cost, listed = [row.cost_nano or 0 for row in rows], [row.list_cost_nano or 0 for row in rows]
+    currency = [row.currency for row in rows]
+    quantities, units = each(quantity_nano), each(lambda row: unit(row.sku))
+    prices, list_prices = each(lambda row: row.price_nano or 0), each(lambda row: row.list_price_nano or 0)
+    projects = [row.project for row in rows]
+    invoices = [invoice_id(row.project, row.period) for row in rows]
+    return {
+        "BilledCost": cost,
+        "BillingAccountId": every(parties.account_id),
+        "BillingAccountName": every(parties.account_name),
+        "BillingAccountType": every("Account"),
+        "BillingCurrency": currency,
+        "BillingPeriodEnd": every(period.end_s),
+        "BillingPeriodStart": every(period.start_s),
+        "ChargeCategory": ["Usage" if used else "Adjustment" for used in usage],
+        "ChargeClass": ["Correction" if row.kind in _CORRECTIONS else None for row in rows],
+        "ChargeDescription": [_description(row) for row in rows],
+        "ChargeFrequency": ["Usage-Based" if used else "One-Time" for used in usage],
+        "ChargePeriodEnd": [row.end_s for row in rows],
+        "ChargePeriodStart": [row.start_s for row in rows],
+        "ConsumedQuantity": quantities,
+        "ConsumedUnit": units,
+        "ContractedCost": cost,
+        "ContractedUnitPrice": prices,
+        "EffectiveCost": cost,
+        "HostProviderName": every(parties.issuer),
+        "InvoiceDetailId": [
+            f"{one}/{'usage' if used else 'rounding'}" for one, used in zip(invoices, usage, strict=True)
+        ],
+        "InvoiceId": invoices,
+        "InvoiceIssuerName": every(parties.issuer),
+        "ListCost": listed,
+        "ListUnitPrice": list_prices,
+        "PricingCategory": each(lambda row: _RATES[row.rate]),
+        "PricingCurrency": currency,
+        "PricingCurrencyContractedUnitPrice": prices,
+        "PricingCurrencyEffectiveCost": cost,
+        "PricingCurrencyListUnitPrice": list_prices,
+        "PricingQuantity": quantities,
+        "PricingUnit": units,
+        "ProviderName": every(parties.issuer),
+        "PublisherName": every(parties.issuer),
+        "ResourceId": texts("run_id"),
+        "ResourceType": ["Run" if row.run_id else None for row in rows],
+        "ServiceCategory": every(_SERVICE[0]),
+        "ServiceName": every(_SERVICE[2]),
+        "ServiceProviderName": every(parties.issuer),
+        "ServiceSubcategory": every(_SERVICE[1]),
+        "SkuId": texts("sku"),
+        "SkuMeter": each(lambda row: "GPU Slice Time" if "/" in row.sku else "GPU Time"),
+        "SkuPriceDetails": each(lambda row: _price_details(row.sku, row.phase, row.rate)),
+        "SkuPriceId": each(lambda row: f"{row.sku}:{row.rate}:{row.phase}"),
+        "SubAccountId": projects,
+        "SubAccountName": projects,
+        "SubAccountType": every("Project"),
+        "Tags": [_json(row.tags) if row.tags else None for row in rows],
+        "x_Attempt": [row.epoch for row in rows],
+        "x_ChargeId": [row.id for row in rows],
+        "x_CorrectedPeriod": texts("corrected_period"),
+        "x_CorrectsChargeId": texts("corrects"),
+        "x_DeviceId": texts("device"),
+        "x_Function": texts("function"),
+        "x_LeaseId": texts("lease"),
+        "x_Phase": texts("phase"),
+        "x_PriceVersion": texts("version"),
+        "x_Rate": texts("rate"),
+        "x_RowKind": [row.kind for row in rows],
+        "x_Share": [row.share for row in rows],
+        "x_ShareOffset": [row.part for row in rows],
+        "x_Task": texts("task"),
+        "x_Unpriced": [row.unpriced for row in rows],
+        "x_Virtual": [row.virtual for row in rows],
+    }
+
+
+def row(charge: Mapping[str, Any]) -> Row:
+    """Return the row of the ledger that a charge stands for; raises UserError where a charge cannot be one."""
+    try:
+        unpriced = charge["x_Unpriced"]
+        kind: RowKind = charge["x_RowKind"]
+        priced = kind != "rounding" and not unpriced
+        return Row(
+            id=charge["x_ChargeId"],
+            project=charge["SubAccountId"],
+            period=str(Period.of(charge["BillingPeriodStart"])),
+            kind=kind,
+            start_s=charge["ChargePeriodStart"],
+            end_s=charge["ChargePeriodEnd"],
+            currency=charge["BillingCurrency"],
+            cost_nano=None if unpriced else charge["BilledCost"],
+            list_cost_nano=None if unpriced else charge["ListCost"],
+            lease=charge["x_LeaseId"] or "",
+            run_id=charge["ResourceId"] or "",
+            task=charge["x_Task"] or "",
+            epoch=charge["x_Attempt"],
+            function=charge["x_Function"] or "",
+            device=charge["x_DeviceId"] or "",
+            sku=charge["SkuId"] or "",
+            virtual=charge["x_Virtual"],
+            rate=charge["x_Rate"] or "",
+            share=charge["x_Share"],
+            part=charge["x_ShareOffset"],
+            tags=json.loads(charge["Tags"]) if charge["Tags"] else {},
+            phase=charge["x_Phase"] or "",
+            version=charge["x_PriceVersion"] or "",
+            price_nano=charge["ContractedUnitPrice"] if priced else None,
+            list_price_nano=charge["ListUnitPrice"] if priced else None,
+            corrects=charge["x_CorrectsChargeId"] or "",
+            corrected_period=charge["x_CorrectedPeriod"] or "",
+        )
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise UserError(
+            f"Charge {charge.get('x_ChargeId')!r} is no row of a trainlet ledger: {type(error).__name__}: {error}."
+        ) from error
