@@ -16,7 +16,7 @@ from trainlet.core.errors import UserError
 from trainlet.core.protocols import ObjectStore
 
 if TYPE_CHECKING:
-    from trainlet.core.wire import CheckpointNote
+    from trainlet.core.wire import CheckpointLinks, CheckpointNote
     from trainlet_functions.checkpoints import Attributes as Attributes
     from trainlet_functions.checkpoints import RandomStates as RandomStates
     from trainlet_functions.checkpoints import Sampler as Sampler
@@ -130,6 +130,27 @@ def rm(task: str, step: int, *, store: str | None = None) -> None:
     from trainlet_functions.checkpoints import listing
 
     listing.remove(_open(store), _prefix(task), step)
+
+
+def link(
+    task: str, *, step: int | None = None, valid: options.Duration = "1h", store: str | None = None
+) -> CheckpointLinks:
+    """Return signed URLs that read a checkpoint (the newest, or that of `step`) without credentials, for at most 7 days.
+
+    The training API signs them; with `store`, this process does. Only a bucket has links. They end earlier when the
+    credentials that signed them do.
+    """
+    from trainlet.client import connect
+    from trainlet.core import durations
+    from trainlet.core.settings import Settings
+
+    valid_s = durations.parse_duration_s(valid, "valid=")
+    if store is None:
+        prefix = _prefix(task)
+        return connect(Settings.from_environment()).checkpoint_links(prefix.removeprefix("runs/"), step, int(valid_s))
+    from trainlet_functions.checkpoints import viewing
+
+    return viewing.links(_open(store), _prefix(task), step, valid_s)
 
 
 def unlock(task: str, *, store: str | None = None) -> int:

@@ -11,6 +11,7 @@ from trainlet.core.errors import UserError
 from trainlet_functions import checkpoints
 from trainlet_functions.api.routes import Query, Routes, project
 from trainlet_functions.billing import book, pricefiles, reports
+from trainlet_functions.checkpoints import viewing
 from trainlet_functions.platform import Platform
 from trainlet_functions.state import tasks
 
@@ -67,3 +68,20 @@ def list_checkpoints(platform: Platform, task: str | None) -> wire.Page:
         key = tasks.row(tx, project(), task).key
     notes = checkpoints.list_checkpoints(platform.store, f"runs/{key}")
     return wire.Page(items=[note.model_dump(mode="json") for note in notes])
+
+
+@routes.add(
+    "GET",
+    "/v1/checkpoints/links",
+    reply=wire.CheckpointLinks,
+    query=(Query("task"), Query("step", "integer", minimum=0), Query("valid_s", "integer", minimum=1, maximum=604_800)),
+)
+def link_checkpoint(
+    platform: Platform, task: str | None, step: int | None, valid_s: int | None
+) -> wire.CheckpointLinks:
+    """Return links that read a checkpoint of a task (the newest) without credentials, for an hour by default."""
+    if task is None:
+        raise UserError("Name the task: /v1/checkpoints/links?task=KEY.")
+    with platform.database.read() as tx:
+        key = tasks.row(tx, project(), task).key
+    return viewing.links(platform.store, f"runs/{key}", step, 3600 if valid_s is None else valid_s)

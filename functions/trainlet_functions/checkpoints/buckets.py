@@ -1,4 +1,4 @@
-"""What only an S3 bucket has, through boto3: versions, lifecycle rules, uploads in parts that nobody finished, torn writes.
+"""What only an S3 bucket has, through boto3: versions, lifecycle rules, unfinished uploads, torn writes, signed links.
 
 Checkpoints are never uploaded in parts (`packs`), but large artifacts are, and their abandoned parts are invisible and cost
 money. The age of an upload is the server's own time minus the server's own time: no clock of this machine decides.
@@ -43,6 +43,7 @@ class Bucket:
             config=Config(
                 connect_timeout=10,
                 read_timeout=30,
+                signature_version="s3v4",
                 request_checksum_calculation="when_required",
                 response_checksum_validation="when_required",
                 s3={"addressing_style": "path"} if endpoint else {},
@@ -127,6 +128,14 @@ class Bucket:
             with self._errors():
                 self._client.delete_object(Bucket=self._name, Key=key)
         return False
+
+    def link(self, key: str, valid_s: int) -> str:
+        """Return a URL that reads an object of the store, for so many seconds and as long as the credentials live."""
+        with self._errors():
+            url = self._client.generate_presigned_url(
+                "get_object", {"Bucket": self._name, "Key": f"{self._prefix}{key}"}, ExpiresIn=valid_s
+            )
+        return str(url)
 
     def _cut_off(self, key: str) -> None:
         """Begin a write, and go away after half of it."""

@@ -127,6 +127,21 @@ def rm(task: str, store: str | None, step: int) -> None:
 
 @checkpoints.command()
 @_task
+@click.option("--step", type=int, help="Which checkpoint; default: the newest.")
+@click.option("--valid", default="1h", show_default=True, metavar="TIME", help="For how long; at most 7d.")
+@output.json_option
+def link(task: str, store: str | None, step: int | None, valid: str, as_json: bool) -> None:
+    """Print signed links that read a checkpoint in a bucket without credentials: its manifest first, then its packs."""
+    found = saved.link(task, step=step, valid=valid, store=store)
+    if as_json:
+        output.print_json(found.model_dump(mode="json"))
+        return
+    for url in (found.manifest, *found.packs.values()):
+        click.echo(url)
+
+
+@checkpoints.command()
+@_task
 def unlock(task: str, store: str | None) -> None:
     """Let another writer in after one that is dead for certain, where a store ignores the condition of a PUT."""
     number = saved.unlock(task, store=store)

@@ -236,6 +236,11 @@ class Client:
         page = self._call("GET", "/v1/checkpoints", wire.Page, params={"task": task})
         return [wire.CheckpointNote.model_validate(item) for item in page.items]
 
+    def checkpoint_links(self, task: str, step: int | None, valid_s: int) -> wire.CheckpointLinks:
+        """Return signed URLs that read a checkpoint of a task, the newest without a step."""
+        params = {"task": task, "step": step, "valid_s": valid_s}
+        return self._call("GET", "/v1/checkpoints/links", wire.CheckpointLinks, params=params)
+
     # -- what workers say
 
     def claim(self, task: str, epoch: int, body: wire.ClaimRequest, *, retry_s: float | None = None) -> wire.ClaimReply:

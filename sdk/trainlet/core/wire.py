@@ -321,6 +321,16 @@ class CheckpointNote(Value):
     metrics: dict[str, float] = {}
 
 
+class CheckpointLinks(Value):
+    """Signed URLs that read one checkpoint: its manifest, whose blake3 is `digest`, and each pack by its key."""
+
+    step: int
+    valid_s: int
+    digest: str
+    manifest: str
+    packs: dict[str, str]
+
+
 class LeaseEvent(Request):
     """One metering record of one device, carrying the whole lease: any one of them creates it.
 

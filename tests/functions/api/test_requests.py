@@ -136,3 +136,11 @@ def test_T8_the_page_of_a_run_shows_its_newest_lines_and_why_it_failed(
     ending = {"worker": "w", "outcome": "failed", "error": error}
     assert http.post(f"/v1/attempts/{task}/1:finish", json=ending, headers=headers).status_code == 200
     assert "File mine.py, line 7" in http.get("/runs/r").text
+
+
+def test_links_to_a_checkpoint_need_a_bucket_and_a_task_of_the_project(person: Any, task: str) -> None:
+    assert "Name the task" in person("GET", "/v1/checkpoints/links").json["detail"]
+    assert person("GET", "/v1/checkpoints/links?task=other.task").status_code == 404
+    answer = person("GET", f"/v1/checkpoints/links?task={task}")
+    assert answer.status_code == 422 and "is no bucket" in answer.json["detail"]
+    assert person("GET", f"/v1/checkpoints/links?task={task}&valid_s=604801").status_code == 422
