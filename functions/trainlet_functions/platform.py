@@ -27,13 +27,12 @@ from trainlet.core.protocols import EventSink, FunctionBackend, ObjectStore
 from trainlet.core.settings import Settings
 from trainlet.core.specs import FunctionSpec
 from trainlet_functions import devices as inventories
-from trainlet_functions import metering
 from trainlet_functions.billing import book, pricefiles
 from trainlet_functions.drivers import Drivers
 from trainlet_functions.pool import CLEAN_EXIT, LocalPool
 from trainlet_functions.relay import LocalSink, Relay
 from trainlet_functions.signatures import Signer
-from trainlet_functions.state import admission, attempts, devices, functions, schema, supervisor, tokens
+from trainlet_functions.state import admission, attempts, devices, functions, ledger, schema, supervisor, tokens
 from trainlet_functions.state.database import Capacity, Database, Transaction
 from trainlet_functions.state.tokens import Identity
 from trainlet_functions.triggers import registry
@@ -297,7 +296,7 @@ class Platform:
         left = spool.read_leftover(folder)
         with self.database.write() as tx:
             if left:
-                metering.ingest(tx, project, left)
+                ledger.take(tx, project, left)
             for key in attempts.worker_gone(tx, worker, reason):
                 _LOG.info("task %s lost its worker %s: %s", key, worker, reason, extra={"task": key})
         if reason == CLEAN_EXIT:

@@ -385,6 +385,11 @@ class Run:
     def _error(self, view: wire.RunView) -> BaseException:
         from trainlet_pipelines.failures import step_failed
 
+        spent = [task for task in self.tasks if task.error is not None and task.error.kind == "budget"]
+        if view.state != "succeeded" and spent and spent[0].error is not None:
+            told = spent[0].error
+            text = f"Run {self.id} was stopped after its checkpoints: {told.message}.\n{told.hint}"
+            return StepFailed(text, kind="budget", task=spent[0].key)
         if view.state == "canceled":
             return StepFailed(
                 f"Run {self.id} was cancelled: {view.reason}. Continue it with run.resume() or: trainlet resume {self.id}",

@@ -11,6 +11,7 @@ from trainlet_functions.api import (
     access,
     attempts,
     billing,
+    budgets,
     dashboard,
     events,
     functions,
@@ -26,7 +27,9 @@ from trainlet_functions.api import (
 from trainlet_functions.api.routes import Routes
 from trainlet_functions.platform import Platform
 
-RESOURCES = (service, access, metrics, functions, runs, attempts, logs, events, hooks, triggers, usage, billing)
+RESOURCES = (
+    service, access, metrics, functions, runs, attempts, logs, events, hooks, triggers, usage, billing, budgets,
+)  # fmt: skip
 
 
 def create_app(platform: Platform) -> Flask:

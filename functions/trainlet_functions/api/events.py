@@ -9,10 +9,10 @@ from flask import Response, g, request
 from trainlet.core import events, wire
 from trainlet.core.errors import AccessError, NotFoundError, UserError
 from trainlet.core.triggers import Accepted, EventView, Replay
-from trainlet_functions import metering, wakeups
+from trainlet_functions import wakeups
 from trainlet_functions.api.routes import Query, Routes, project
 from trainlet_functions.platform import Platform
-from trainlet_functions.state import attempts, outbox
+from trainlet_functions.state import attempts, ledger, outbox
 from trainlet_functions.triggers import adapters, intake, sources, trails
 
 routes = Routes()
@@ -38,7 +38,7 @@ def take(platform: Platform) -> tuple[Accepted, int] | Response:
         taken = intake.take(tx, project(), given, platform.matcher)
         if leases:
             fresh = [event for event in taken.fresh if event.type.startswith(LEASE)]
-            metering.ingest(tx, project(), [wire.LeaseEvent.model_validate(event.data) for event in fresh])
+            ledger.take(tx, project(), [wire.LeaseEvent.model_validate(event.data) for event in fresh])
     return answer(given, taken)
 
 

@@ -10,7 +10,7 @@ from trainlet.core import wire
 from trainlet.core.errors import UserError
 from trainlet_functions import checkpoints
 from trainlet_functions.api.routes import Query, Routes, project
-from trainlet_functions.billing import book, pricefiles, reports
+from trainlet_functions.billing import book, pricefiles, reports, spending
 from trainlet_functions.checkpoints import viewing
 from trainlet_functions.platform import Platform
 from trainlet_functions.state import tasks
@@ -56,7 +56,10 @@ def apply_prices(platform: Platform, body: wire.PriceFile) -> wire.PriceChanges:
     """Add the versions of a price list that are new."""
     given = pricefiles.parse(body.text, body.name)
     with platform.database.write() as tx:
-        return book.apply(tx, given, g.identity.label, retroactive=body.retroactive)
+        changes = book.apply(tx, given, g.identity.label, retroactive=body.retroactive)
+        if body.retroactive and changes.versions:
+            spending.recount(tx)
+    return changes
 
 
 @routes.add("GET", "/v1/checkpoints", reply=wire.Page, query=(Query("task"),))

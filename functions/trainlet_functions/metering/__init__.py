@@ -6,7 +6,19 @@ care about order or repetition, so the ledger can always be rebuilt. This room m
 
 from __future__ import annotations
 
-from trainlet_functions.metering.ingest import Refusal, close_stale, ingest, rebuild, refusals, segments
+from trainlet_functions.metering.ingest import (
+    Refusal,
+    close_at,
+    close_stale,
+    elapsed_ns,
+    ingest,
+    rebuild,
+    refusals,
+    segments,
+)
 from trainlet_functions.metering.segments import Segment, segments_of
 
-__all__ = ["Refusal", "Segment", "close_stale", "ingest", "rebuild", "refusals", "segments", "segments_of"]
+__all__ = [
+    "Refusal", "Segment", "close_at", "close_stale", "elapsed_ns", "ingest", "rebuild", "refusals", "segments",
+    "segments_of",
+]  # fmt: skip

@@ -109,6 +109,26 @@ def close_stale(tx: Transaction, task: str, epoch: int, *, fault: bool = True) -
     )
 
 
+def close_at(tx: Transaction, task: str, epoch: int, most_ns: int) -> bool:
+    """End the leases of an attempt after `most_ns` at the latest, for good; returns whether any was longer than that.
+
+    The decision is logged like that of `close_stale`, which finds nothing left to decide afterwards.
+    """
+    rows = tx.all(sa.select(leases).where((leases.c.task == task) & (leases.c.epoch == epoch)))
+    if not any(elapsed_ns(row) > most_ns for row in rows):
+        return False
+    table = lease_closings
+    if tx.all(sa.select(table.c.lease).where((table.c.task == task) & (table.c.epoch == epoch)).limit(1)):
+        return False
+    base = {"task": task, "epoch": epoch, "lost_ns": None, "decided_ns": tx.now_ns}
+    ends = {"": 0} | {row.lease: min(most_ns, _held(row).elapsed_ns) for row in rows}
+    for row in rows:
+        mine = (leases.c.project == row.project) & (leases.c.lease == row.lease)
+        tx.run(leases.update().where(mine).values(close_ns=ends[row.lease], touched_ns=tx.now_ns))
+    tx.conn.execute(table.insert(), [{**base, "lease": lease, "elapsed_ns": end} for lease, end in ends.items()])
+    return True
+
+
 def elapsed_ns(row: sa.Row[Any]) -> int:
     """Return how long a lease counts: until its close, else its last heartbeat, and never into the next lease."""
     held = row.heartbeat_ns if row.close_ns is None else row.close_ns

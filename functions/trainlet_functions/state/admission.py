@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from trainlet.core import wire
 from trainlet.core.specs import FunctionSpec
-from trainlet_functions.state import devices, functions, outbox, schema, transitions
+from trainlet_functions.state import devices, functions, funds, outbox, schema, transitions
 from trainlet_functions.state.database import Transaction
 
 START_S = 3600.0  # how long a task of the local pool waits for a worker before it fails
@@ -45,11 +45,11 @@ def admit(tx: Transaction) -> int:
             _fail(tx, task, never)
         else:
             reason = room.place(task, spec)
-            if reason is not None:
+            if reason:
                 if task.reason != reason:
                     transitions.touch(tx, task, reason=reason)
                 continue
-            dispatched += 1
+            dispatched += reason is None
         following = tx.conn.execute(_FIRST, {"now_ns": tx.now_ns, "in_lane": task.lane}).one_or_none()
         if following is not None:
             heapq.heappush(heads, (following.created_ns, following.key, following))
@@ -70,7 +70,7 @@ class _Room:
         self._slots = None if tx.capacity.cpu_slots is None else tx.capacity.cpu_slots - cpu
 
     def place(self, task: sa.Row[Any], spec: FunctionSpec) -> str | None:
-        """Dispatch a task at its next epoch, or return why it waits."""
+        """Dispatch a task at its next epoch, or return why it waits (ENDED when it does not wait, but has ended)."""
         tx, function = self._tx, (task.project, task.function)
         if self._workers.get(function, 0) >= spec.max_workers:
             return f"waiting for a worker: all {spec.max_workers} of {task.function} are busy"
@@ -78,10 +78,17 @@ class _Room:
             if self._slots <= 0:
                 return f"waiting for a CPU slot: all {tx.capacity.cpu_slots} are busy"
             self._slots -= 1
-        if task.gpu and tx.capacity.owns_devices:
-            given = devices.allocate(tx, spec.resources, task.key, task.epoch + 1, self._reserved)
+        if task.gpu:
+            payable = funds.choose(tx, task, spec)
+            if isinstance(payable, str):
+                return payable
+            wanted = spec.resources.model_copy(update={"gpus": payable})
+            given: list[wire.Device] | str | None = None
+            if tx.capacity.owns_devices:
+                given = devices.allocate(tx, wanted, task.key, task.epoch + 1, self._reserved)
             if isinstance(given, str):
                 return given
+            funds.reserve(tx, task, spec, given)
         self._workers[function] = self._workers.get(function, 0) + 1
         _dispatch(tx, task, spec)
         return None

@@ -14,9 +14,7 @@ import sqlalchemy as sa
 from trainlet.core import wire
 from trainlet.core.errors import AccessError
 from trainlet.core.specs import FunctionSpec
-from trainlet_functions import metering
-from trainlet_functions.billing import reports
-from trainlet_functions.state import admission, devices, functions, schema, stops, transitions, views
+from trainlet_functions.state import admission, devices, functions, funds, ledger, schema, stops, transitions, views
 from trainlet_functions.state.database import Transaction, dumps, loads
 from trainlet_functions.state.problems import FencedAttempt
 from trainlet_functions.state.tokens import token_hash
@@ -31,7 +29,6 @@ OF_KEY = sa.select(_TASKS).where(_TASKS.c.key == sa.bindparam("this_key"))
 _WORKER = schema.workers.update().where(
     (schema.workers.c.project == sa.bindparam("in_project")) & (schema.workers.c.id == sa.bindparam("this_id"))
 )
-_BUDGET = sa.select(schema.runs.c.budget_nano).where(schema.runs.c.id == sa.bindparam("this_run"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +88,7 @@ def current(ref: AttemptRef) -> None:
 def heartbeat(tx: Transaction, ref: AttemptRef, body: wire.HeartbeatRequest) -> wire.HeartbeatReply:
     """Renew the lease, take in usage and news, and say whether to go on. Raises FencedAttempt."""
     current(ref)
-    metering.ingest(tx, ref.task.project, _own(ref, body.usage))
+    is_bound = ledger.take(tx, ref.task.project, _own(ref, body.usage))
     values: dict[str, Any] = {"lease_until_ns": lease_until(tx)}
     if body.started and ref.attempt.started_ns is None:
         values["started_ns"] = tx.now_ns
@@ -99,7 +96,8 @@ def heartbeat(tx: Transaction, ref: AttemptRef, body: wire.HeartbeatRequest) -> 
         values["resumed_from_step"] = body.resumed_from_step
     news = _news(ref, body)
     task = transitions.touch(tx, ref.task, **news) if news or len(values) > 1 else ref.task
-    if _check_budget(tx, task.project, task.run_id):
+    if is_bound:
+        funds.renew(tx, task.key, ref.attempt.epoch)
         task = tx.conn.execute(OF_KEY, {"this_key": task.key}).one()
     if task.stop_code is not None:
         values["told_to_stop"] = True
@@ -117,7 +115,7 @@ def finish(tx: Transaction, ref: AttemptRef, body: wire.FinishRequest) -> wire.T
     if ref.attempt.state != "running" and ref.attempt.outcome == body.outcome:
         return views.task_view(tx, ref.task)
     current(ref)
-    metering.ingest(tx, ref.task.project, _own(ref, body.usage))
+    touched = ledger.enter(tx, ref.task.project, _own(ref, body.usage))
     news = _news(ref, body)
     task = transitions.touch(tx, ref.task, **news) if news else ref.task
     actor, stop = ref.attempt.worker, task.stop_code
@@ -131,7 +129,7 @@ def finish(tx: Transaction, ref: AttemptRef, body: wire.FinishRequest) -> wire.T
         _retry_or_fail(tx, task, error, actor)
     elif stop is not None:
         _end(tx, ref, "canceled", task.stop_reason, body.outcome, body.error)
-        columns = {"error": stops.error(stop, task.stop_reason)}
+        columns = {"error": stops.error(tx, task.run_id, stop, task.stop_reason)}
         transitions.move(tx, task, "canceled", task.stop_reason, stop, **columns)
     elif body.outcome == "failed":
         error = body.error or wire.ErrorInfo(kind="user", message=body.reason or "the attempt failed")
@@ -140,13 +138,13 @@ def finish(tx: Transaction, ref: AttemptRef, body: wire.FinishRequest) -> wire.T
     elif body.outcome == "canceled" and not ref.attempt.told_to_stop:
         reason = body.reason or "ended by its own code"
         _end(tx, ref, "canceled", reason, body.outcome)
-        transitions.move(tx, task, "canceled", reason, actor, error=stops.error("canceled", reason))
+        transitions.move(tx, task, "canceled", reason, actor, error=stops.error(tx, task.run_id, "canceled", reason))
     else:
         reason = body.reason or "preempted"
         if body.outcome == "canceled":
             reason = "it stopped, but was resumed meanwhile"
         _taken_away(tx, AttemptRef(task, ref.attempt), "preempted", reason, actor, body.outcome)
-    _check_budget(tx, task.project, task.run_id)
+    funds.settle(tx, touched)
     admission.admit(tx)
     return views.task_view(tx, tx.conn.execute(OF_KEY, {"this_key": task.key}).one())
 
@@ -162,7 +160,7 @@ def lost(tx: Transaction, key: str, epoch: int, reason: str) -> None:
         return
     attempt = tx.conn.execute(OF_EPOCH, {"this_key": key, "this_epoch": epoch}).one()
     ref = AttemptRef(task, attempt)
-    metering.close_stale(tx, key, epoch, fault=task.stop_code is None)
+    ledger.give_up(tx, key, epoch, fault=task.stop_code is None)
     _silence(tx, task.project, attempt.worker)
     if task.stop_code == "timeout":
         error = _timeout_error(functions.spec(tx, task.project, task.function, task.digest))
@@ -170,7 +168,7 @@ def lost(tx: Transaction, key: str, epoch: int, reason: str) -> None:
         _retry_or_fail(tx, task, error, "supervisor")
     elif task.stop_code is not None:
         _end(tx, ref, "canceled", f"{task.stop_reason}; {reason}", None)
-        columns = {"error": stops.error(task.stop_code, task.stop_reason)}
+        columns = {"error": stops.error(tx, task.run_id, task.stop_code, task.stop_reason)}
         transitions.move(tx, task, "canceled", task.stop_reason, task.stop_code, **columns)
     else:
         _taken_away(tx, ref, "lost", reason, "supervisor", None)
@@ -298,16 +296,3 @@ def _news(ref: AttemptRef, body: wire.HeartbeatRequest | wire.FinishRequest) -> 
         known |= {(note.step, note.epoch): note.model_dump(mode="json") for note in body.checkpoints}
         news["checkpoints"] = dumps(list(known.values())[-100:])
     return news
-
-
-def _check_budget(tx: Transaction, project: str, run_id: str) -> bool:
-    """Stop all tasks of a run that has spent what it may; returns whether it has."""
-    limit = tx.conn.execute(_BUDGET, {"this_run": run_id}).scalar()
-    if limit is None:
-        return False
-    spent = reports.spent_nano(tx, project, run_id)
-    if spent < limit:
-        return False
-    reason = f"the budget of the run is spent ({spent / 1e9:.4f} of {limit / 1e9:.4f})"
-    stops.request_all(tx, _TASKS.c.run_id == run_id, "budget", reason)
-    return True

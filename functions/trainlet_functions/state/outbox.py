@@ -18,6 +18,7 @@ from trainlet_functions.state.database import Transaction, dumps, loads
 
 WAKE_UP = "dev.trainlet.step.requested"
 LIFECYCLE = "dev.trainlet.task."
+BUDGET = "dev.trainlet.budget."
 MAX_TRIES = 30
 _TABLE = schema.outbox
 
@@ -46,6 +47,20 @@ def lifecycle_all(tx: Transaction, tasks: list[sa.Row[Any]], state: str, reason:
     """Tell that many tasks entered a state, with versions from the first one on."""
     rows = [_lifecycle(tx, task, state, reason, task.epoch, first_version + index) for index, task in enumerate(tasks)]
     tx.conn.execute(_TABLE.insert(), rows)
+
+
+def budget(tx: Transaction, covers: str, name: str, since_day: int, percent: int, run_id: str) -> None:
+    """Tell that a percentage of a budget was reached."""
+    kind = BUDGET + ("spent" if percent == 100 else "warned")
+    values = {
+        "event_id": f"{name}.{since_day}.{percent}.{tx.now_ns}",
+        "type": kind,
+        "project": covers,
+        "task": "",
+        "epoch": 0,
+    }
+    data = {"budget": name, "covers": covers, "percent": percent, "run": run_id}
+    tx.insert(_TABLE, **values, data=dumps(data), created_ns=tx.now_ns, due_ns=tx.now_ns, tries=0)
 
 
 def _lifecycle(tx: Transaction, task: sa.Row[Any], state: str, reason: str, epoch: int, version: int) -> dict[str, Any]:

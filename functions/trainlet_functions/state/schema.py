@@ -356,3 +356,56 @@ leaders = Table(
     Column("holder", Text, nullable=False),
     Column("until_ns", BigInteger, nullable=False),
 )
+
+spending = Table(  # what was used, by UTC day; kept with the leases, in the transaction that changes them
+    "spending",
+    metadata,
+    Column("project", Text, primary_key=True),
+    Column("run_id", Text, primary_key=True),  # "": all runs of the project
+    Column("day", Integer, primary_key=True),  # days since 1970
+    Column("sku", Text, primary_key=True),
+    Column("parts", BigInteger, nullable=False),  # device-seconds in parts of 5040
+    Column("cost_nano", BigInteger, nullable=False),
+    Index("spending_by_day", "run_id", "day"),
+    sqlite_with_rowid=False,
+)
+
+lease_spending = Table(  # which part of it each lease is
+    "lease_spending",
+    metadata,
+    Column("project", Text, primary_key=True),
+    Column("lease", Text, primary_key=True),
+    Column("day", Integer, primary_key=True),
+    Column("parts", BigInteger, nullable=False),
+    Column("cost_nano", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+budgets = Table(
+    "budgets",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("covers", Text, nullable=False),
+    Column("terms", Text, nullable=False),
+    Column("updated_ns", BigInteger, nullable=False),
+    Column("set_by", Text, nullable=False),
+)
+
+budget_notes = Table(  # which percentages of a budget were told of, once in each of its periods
+    "budget_notes",
+    metadata,
+    Column("budget", Text, primary_key=True),
+    Column("since_day", Integer, primary_key=True),
+    Column("percent", Integer, primary_key=True),
+    Column("at_ns", BigInteger, nullable=False),
+)
+
+holds = Table(  # what a strict budget has set aside for an attempt: `seconds` of its time, counted from its claim
+    "holds",
+    metadata,
+    Column("task", Text, primary_key=True),
+    Column("epoch", Integer, primary_key=True),
+    Column("budget", Text, primary_key=True),
+    Column("seconds", BigInteger, nullable=False),
+    Column("amount", BigInteger, nullable=False),
+)

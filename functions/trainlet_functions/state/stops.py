@@ -15,17 +15,33 @@ from trainlet_functions.state import devices, functions, schema, transitions
 from trainlet_functions.state.database import Transaction, plain
 
 _TABLE = schema.tasks
+OF_RUN = "the budget of the run"
 _HINTS = {
-    "budget": "Resume the run with a higher budget; it goes on from the last checkpoint.",
     "dispatcher_lost": "run.resume() continues from the last checkpoint.",
     "canceled": "run.resume() continues from the last checkpoint.",
 }
 
 
-def error(code: str, reason: str) -> str:
-    """Return the error of a task that was stopped, as JSON for its column."""
-    kind: wire.ErrorKind = "budget" if code == "budget" else "canceled"
-    return wire.ErrorInfo(kind=kind, type=code, message=plain(reason), hint=_HINTS.get(code, "")).model_dump_json()
+def error(tx: Transaction, run_id: str, code: str, reason: str) -> str:
+    """Return the error of a task that was stopped, as JSON for its column; its hint is the line that goes on."""
+    message = plain(reason)
+    if code != "budget":
+        hint = _HINTS.get(code, "")
+        return wire.ErrorInfo(kind="canceled", type=code, message=message, hint=hint).model_dump_json()
+    hint = _goes_on(tx, run_id, reason)
+    return wire.ErrorInfo(kind="budget", type="BudgetReached", message=message, hint=hint).model_dump_json()
+
+
+def _goes_on(tx: Transaction, run_id: str, reason: str) -> str:
+    """Return the line that resumes a run which has reached a budget."""
+    own = tx.conn.execute(sa.select(schema.runs.c.budget_nano).where(schema.runs.c.id == run_id)).scalar()
+    if reason.startswith(OF_RUN) and own is not None:
+        sum_ = f"{own * 2 / 1e9:.4f}".rstrip("0").rstrip(".")
+        return f'Go on from the last checkpoint: trainlet resume {run_id} --budget "{sum_} {tx.prices.currency}"'
+    return (
+        "`trainlet budgets` shows what is left. When there is room again, go on from the last checkpoint: "
+        f"trainlet resume {run_id}"
+    )
 
 
 def request(tx: Transaction, task: sa.Row[Any], code: str, reason: str) -> sa.Row[Any]:
@@ -35,7 +51,7 @@ def request(tx: Transaction, task: sa.Row[Any], code: str, reason: str) -> sa.Ro
     """
     if task.state in ("queued", "dispatched"):
         devices.release(tx, task.key)
-        return transitions.move(tx, task, "canceled", reason, code, error=error(code, reason))
+        return transitions.move(tx, task, "canceled", reason, code, error=error(tx, task.run_id, code, reason))
     if task.state != "running" or (task.stop_code is not None and (task.stop_code != "timeout" or code == "timeout")):
         return task
     by_ns = task.stop_by_ns
@@ -63,6 +79,6 @@ def request_all(tx: Transaction, where: sa.ColumnElement[bool], code: str, reaso
             waiting.setdefault(row.run_id, []).append(row)
             if row.state == "dispatched":
                 devices.release(tx, row.key)
-    for of_run in waiting.values():
-        transitions.move_all(tx, of_run, "canceled", reason, code, error=error(code, reason))
+    for run_id, of_run in waiting.items():
+        transitions.move_all(tx, of_run, "canceled", reason, code, error=error(tx, run_id, code, reason))
     return len(rows)

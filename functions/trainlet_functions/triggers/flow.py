@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from trainlet.core.clocks import rfc3339
 from trainlet.core.models import sha256_hex
 from trainlet.core.triggers import Flow, Schedule, Subscription
-from trainlet_functions.billing import reports
+from trainlet_functions.billing import spending
 from trainlet_functions.state import runs, schema
 from trainlet_functions.state.database import Transaction
 from trainlet_functions.triggers import firing, intake
@@ -73,7 +73,7 @@ def settle(tx: Transaction) -> int:
     rows = tx.all(ended(tx))
     for row in rows:
         this = (_TABLE.c.project == row.project) & (_TABLE.c.name == row.trigger)
-        cost = reports.spent_nano(tx, row.project, row.run_id)
+        _, cost = spending.of_runs(tx, row.project, [row.run_id])[row.run_id]
         values = {"ended_ns": tx.now_ns, "outcome": row.state, "cost_nano": cost}
         tx.run(_FIRINGS.update().where(_FIRINGS.c.run_id == row.run_id).values(values))
         trigger = tx.one(sa.select(_TABLE).where(this))

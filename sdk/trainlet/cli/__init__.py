@@ -37,6 +37,7 @@ def main() -> None:
     """Run the command line and turn errors into one clear message and an exit code."""
     from trainlet.cli import (
         billing,
+        budgets,
         clusters,
         deployment,
         doctor,
@@ -63,6 +64,7 @@ def main() -> None:
         secrets,
         prices,
         billing,
+        budgets,
         clusters,
         doctor,
     ):

@@ -23,6 +23,7 @@ class World:
         self.database = database
         self.clock = clock
         self.tokens: dict[tuple[str, int], str] = {}
+        self.claims: dict[tuple[str, int], wire.ClaimReply] = {}
         self.specs: dict[str, FunctionSpec] = {}
         self.supervisor = supervisor.Supervisor(database)
         self.deploy("step")
@@ -74,6 +75,7 @@ class World:
         with self.database.write() as tx:
             reply = claims.claim(tx, who, key, epoch, wire.ClaimRequest(worker=worker, nonce=nonce))
         self.tokens[key, reply.epoch] = reply.token
+        self.claims[key, reply.epoch] = reply
         return reply
 
     def claim_next(self, worker: str = "w1", nonce: str = "n1", function: str = "step") -> wire.ClaimReply | None:
@@ -83,6 +85,7 @@ class World:
             reply = claims.claim_next(tx, who, wire.ClaimRequest(worker=worker, nonce=nonce))
         if reply is not None:
             self.tokens[reply.task.key, reply.epoch] = reply.token
+            self.claims[reply.task.key, reply.epoch] = reply
         return reply
 
     def running(self, key: str, function: str = "step", **fields: Any) -> wire.ClaimReply:
@@ -135,3 +138,22 @@ def world(database_url: str) -> Iterator[World]:
     database.migrate()
     yield World(database, clock)
     database.close()
+
+
+@pytest.fixture
+def used() -> Callable[..., wire.LeaseEvent]:
+    """Return a maker of usage: what a worker says after an attempt has held its device for so many seconds."""
+
+    def make(world: World, key: str, held_s: float, epoch: int = 1, kind: str = "heartbeat") -> wire.LeaseEvent:
+        claim = world.claims[key, epoch]
+        lease, seq = f"{key}.{epoch}.0", round(held_s * 1000)
+        return wire.LeaseEvent.model_validate(
+            {
+                "id": f"{lease}:{seq}:{kind}", "kind": kind, "lease": lease, "seq": seq, "task": key, "epoch": epoch,
+                "run_id": claim.task.run_id, "function": claim.task.function,
+                "device": claim.devices[0].model_dump(), "anchor_ns": claim.wall_anchor_ns,
+                "elapsed_ns": round(held_s * 1e9),
+            }
+        )  # fmt: skip
+
+    return make

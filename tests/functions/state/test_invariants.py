@@ -279,12 +279,13 @@ def test_T6_a_cancelled_run_starts_nothing_any_more(world):
     assert (world.run().state, world.run().reason) == ("canceled", "enough")
 
 
-def test_T6_a_spent_budget_stops_the_run_also_when_its_tasks_are_short(world, monkeypatch):
+def test_T6_a_spent_budget_stops_the_run_also_when_its_tasks_are_short(world, used):
+    world.install(("GPU-0", "A100-80GB"))
+    world.deploy("gpu", (("A100-80GB", 1),))
     world.do(runs.create, "default", "run", wire.RunCreate(pipeline="p", budget_nano=10))
-    world.running("run.step.0")
-    world.create("run.step.1")
-    monkeypatch.setattr("trainlet_functions.state.attempts.reports.spent_nano", lambda *_: 11)
-    world.finish("run.step.0")
+    world.running("run.step.0", "gpu")
+    world.create("run.step.1", "gpu")
+    world.finish("run.step.0", usage=[used(world, "run.step.0", 3)])
     view = world.task("run.step.1")
     assert (view.state, view.error.kind) == ("canceled", "budget")
 

@@ -1,0 +1,34 @@
+"""The client's calls about money: `/v1/budgets`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainlet.core import wire
+from trainlet.core.budgets import Budget, BudgetView
+
+if TYPE_CHECKING:
+    from trainlet.client.http import Client
+
+
+class Money:
+    """What a client can say about budgets."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def put_budget(self, name: str, terms: Budget) -> BudgetView:
+        """Set a budget, or set it anew."""
+        return self._client._call("PUT", f"/v1/budgets/{name}", BudgetView, terms)
+
+    def budgets(self) -> list[BudgetView]:
+        """Return the budgets that this project may see, by name."""
+        return [BudgetView.model_validate(item) for item in self._client._pages("/v1/budgets")]
+
+    def budget(self, name: str) -> BudgetView:
+        """Return a budget and how it stands."""
+        return self._client._call("GET", f"/v1/budgets/{name}", BudgetView)
+
+    def delete_budget(self, name: str) -> None:
+        """Remove a budget."""
+        self._client._call("DELETE", f"/v1/budgets/{name}", wire.Page)
