@@ -148,10 +148,10 @@ class Pipeline(Generic[P, R]):
         """
         self._check_complete(params)
         traced = self.trace(params, resolve=isolated or cache)
-        from trainlet import runs
+        from trainlet import rehearsals
 
         graph = traced.graph.model_copy(update={"cache": cache})
-        return runs.local(graph, {**traced.values, **params}, traced.steps, isolated=isolated)
+        return rehearsals.local(graph, {**traced.values, **params}, traced.steps, isolated=isolated)
 
     @boundary
     def run(

@@ -1,7 +1,7 @@
 """Runs: one execution of a pipeline or of a single step, driven from here or looked at from anywhere.
 
-`start` drives a run on the training API from a thread of this process, which holds the dispatcher's lease; `local` runs
-the graph in this process; `get` finds a run again, also from another process, where `resume` takes it over.
+`start` drives a run on the training API from a thread of this process, which holds the dispatcher's lease; `get` finds a
+run again, also from another process, where `resume` takes it over.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainlet import handles, sessions
+from trainlet import endings, handles, sessions
 from trainlet.boundaries import boundary
 from trainlet.core import codecs, graphs, wire
-from trainlet.core.errors import NotFoundError, PlatformError, StepFailed, TrainletError, UserError
+from trainlet.core.errors import NotFoundError, PlatformError, TrainletError, UserError
 from trainlet.core.settings import Settings
 from trainlet.core.specs import dns_label
 from trainlet.core.tags import parse_tags
@@ -79,62 +79,12 @@ def start(
     return run
 
 
-def local(
-    graph: graphs.Graph, params: Mapping[str, Any], steps: Mapping[str, Step[Any, Any]], *, isolated: bool = False
-) -> Any:
-    """Run the graph in this process, or each task in a clean process with only its bundle; return what it returns."""
-    from trainlet.client.stores import DirectoryStore
-    from trainlet_pipelines import caches, executors, runner, values
-
-    home = Settings.from_environment().home
-    run_id = new_id(graph.name)
-    store = DirectoryStore(home / "store")
-    scratch = home / "local" / run_id
-    given = {**graph.parameters, **params}
-    executor: Any
-    space: Any
-    if isolated:
-        space = values.EncodedSpace(store, scratch)
-        given = {name: codecs.encode(value, store, name=name) for name, value in given.items()}
-        built = {name: step.bundle() for name, step in steps.items()}
-        specs = {name: step.spec() for name, step in steps.items()}
-        code = {name: bundle.data for name, bundle in built.items()}
-        executor = executors.Isolated(specs, code, run_id, store, scratch)
-    else:
-        space = values.PlainSpace()
-        executor = executors.InProcess({name: _local(step) for name, step in steps.items()}, run_id, store, scratch)
-    walked: runner.Executor = executor
-    if graph.cache:
-        cache = caches.Cache(
-            store,
-            run_id,
-            "local",
-            encode=_as_it_is if isolated else lambda value: codecs.encode(value, store),
-            decode=_as_it_is if isolated else lambda value: codecs.decode(value, store, workdir=scratch),
-            tell=lambda text: print(text, file=sys.stderr),
-        )
-        walked = caches.Cached(executor, cache, {name: step.spec().digest() for name, step in steps.items()})
-    try:
-        result = runner.Runner(graph, given, space, walked).run()
-    finally:
-        executor.close()
-    if result.state != "succeeded":
-        raise runner.failure(result, f"Pipeline {graph.name!r}")
-    return _returned({name: space.plain(value) for name, value in result.outputs.items()})
-
-
-def _as_it_is(value: Any) -> Any:
+def as_it_is(value: Any) -> Any:
+    """Return a value that is encoded already."""
     return value
 
 
-def _local(step: Step[Any, Any]) -> Any:
-    from trainlet_pipelines.executors import LocalStep
-
-    options = step.options
-    return LocalStep(step._function, step.name, options.resources, options.retries.times, options.checkpoint)
-
-
-def _returned(outputs: dict[str, Any]) -> Any:
+def returned(outputs: dict[str, Any]) -> Any:
     """Return what the pipeline function returned: one value, a dictionary of several, or None."""
     return outputs.get("result") if set(outputs) <= {"result"} else outputs
 
@@ -182,7 +132,7 @@ class Run:
         view = self.view
         rows = "".join(
             "<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells) + "</tr>"
-            for cells in ((self._name_of(task), task.state, task.epoch, task.reason) for task in self.tasks)
+            for cells in ((self.name_of(task), task.state, task.epoch, task.reason) for task in self.tasks)
         )
         head = f"{html.escape(self.id)}: {view.state} {html.escape(view.reason)}"
         titles = "<tr><th>task</th><th>state</th><th>epoch</th><th>reason</th></tr>"
@@ -223,12 +173,12 @@ class Run:
             raise
         if view.state == "succeeded":
             return self
-        raise self._error(view)
+        raise endings.error_of(self, view)
 
     @boundary
     def result(self, timeout: float | None = None) -> Any:
         """Wait, and return what the pipeline or step returned."""
-        return _returned(self.wait(timeout).outputs)
+        return returned(self.wait(timeout).outputs)
 
     @property
     @boundary
@@ -259,10 +209,10 @@ class Run:
         Raises UserError with the names that there are.
         """
         found = self.tasks
-        same = [task for task in found if self._name_of(task) == name] or [task for task in found if task.node == name]
+        same = [task for task in found if self.name_of(task) == name] or [task for task in found if task.node == name]
         if len(same) == 1:
             return handles.TaskHandle(self._client, self.id, same[0].key, self._decode)
-        ordered = sorted(map(self._name_of, same or found), key=lambda one: (len(one), one))
+        ordered = sorted(map(self.name_of, same or found), key=lambda one: (len(one), one))
         names = ", ".join(ordered[:20]) or "none yet"
         if same:
             raise UserError(f"Run {self.id} has {len(same)} tasks {name!r}; name one of them: {names}.")
@@ -271,7 +221,7 @@ class Run:
     @boundary
     def timeline(self) -> dict[str, Sequence[wire.TimelineEntry]]:
         """Return every state that each task has had, by the task's name."""
-        return {self._name_of(task): self._client.timeline(task.key) for task in self.tasks}
+        return {self.name_of(task): self._client.timeline(task.key) for task in self.tasks}
 
     def logs(self, follow: bool = False) -> Iterator[wire.LogLine]:
         """Yield log lines; with `follow`, until the run ends."""
@@ -330,7 +280,7 @@ class Run:
         if graph.cache:
             store, say = self._session.store, self._say
             digests = {node.function: node.digest for node in graph.nodes}
-            cache = caches.Cache(store, self.id, "api", encode=_as_it_is, decode=_as_it_is, tell=say)
+            cache = caches.Cache(store, self.id, "api", encode=as_it_is, decode=as_it_is, tell=say)
             walked = self._cached = caches.Cached(executor, cache, digests)
         self._crash, self._canceled = None, False
         self._runner = runner.Runner(graph, params, space, walked)
@@ -382,39 +332,8 @@ class Run:
             cursor, view = changes.cursor, changes.run
         return view
 
-    def _error(self, view: wire.RunView) -> BaseException:
-        from trainlet_pipelines.failures import step_failed
-
-        spent = [task for task in self.tasks if task.error is not None and task.error.kind == "budget"]
-        if view.state != "succeeded" and spent and spent[0].error is not None:
-            told = spent[0].error
-            text = f"Run {self.id} was stopped after its checkpoints: {told.message}.\n{told.hint}"
-            return StepFailed(text, kind="budget", task=spent[0].key)
-        if view.state == "canceled":
-            return StepFailed(
-                f"Run {self.id} was cancelled: {view.reason}. Continue it with run.resume() or: trainlet resume {self.id}",
-                kind="canceled",
-            )
-        failed = [task for task in self.tasks if task.state == "failed"]
-        if failed and failed[0].error is not None:
-            task, error = failed[0], self._in_own_files(failed[0].error, failed[0].digest)
-            return step_failed(self._name_of(task), error, task.key, self.id, has_checkpoint=bool(task.checkpoints))
-        if isinstance(self._crash, Exception):
-            return self._crash
-        message = view.error.message if view.error else view.reason
-        return StepFailed(f"Run {self.id} failed: {message.rstrip('.')}. Logs: trainlet logs {self.id}")
-
-    def _in_own_files(self, error: wire.ErrorInfo, digest: str) -> wire.ErrorInfo:
-        """Name the places in the script or notebook, where this process knows them."""
-        origins = self._session.origins(digest)
-        if origins is None:
-            return error
-        from trainlet import locations
-
-        where, told = origins.where(error.where, locations.place), origins.traceback(error.traceback, locations.frame)
-        return error.model_copy(update={"where": where, "traceback": told})
-
-    def _name_of(self, task: wire.TaskView) -> str:
+    def name_of(self, task: wire.TaskView) -> str:
+        """Return a task's name inside the run."""
         return task.key.removeprefix(f"{self.id}.")
 
     @property

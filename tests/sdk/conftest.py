@@ -59,7 +59,8 @@ def platform(monkeypatch: pytest.MonkeyPatch) -> Platform:
     def local(graph: Graph, params: dict[str, Any], steps: dict[str, Any], *, isolated: bool = False) -> Any:
         return start(graph, params, steps, tags={"isolated": str(isolated)}).answer
 
-    for name, members in (("runs", {"start": start, "local": local}), ("bundles", {"build": build})):
+    stands_in = {"runs": {"start": start}, "rehearsals": {"local": local}, "bundles": {"build": build}}
+    for name, members in stands_in.items():
         module = types.ModuleType(f"trainlet.{name}")
         module.__dict__.update(members)
         # Not setattr: it would ask the lazy package for the value to restore, and get the stand-in.

@@ -15,13 +15,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from trainlet.core.bills import FULL_SHARE
 from trainlet.core.budgets import Budget, BudgetView, amount
 from trainlet.core.clocks import rfc3339
 from trainlet.core.durations import nearest
 from trainlet.core.errors import NotFoundError, UserError
 from trainlet.core.gpus import CATALOGUE
 from trainlet_functions.billing import spending
-from trainlet_functions.billing.rating import FULL_SHARE
 from trainlet_functions.state import schema
 from trainlet_functions.state.database import Transaction
 

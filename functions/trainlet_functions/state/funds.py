@@ -14,6 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from trainlet.core.bills import FULL_SHARE
 from trainlet.core.budgets import amount
 from trainlet.core.specs import FunctionSpec, GpuRequest
 from trainlet.core.wire import Device
@@ -21,7 +22,6 @@ from trainlet_functions import metering
 from trainlet_functions.billing import budgets
 from trainlet_functions.billing.budgets import Limit
 from trainlet_functions.billing.prices import PHASES
-from trainlet_functions.billing.rating import FULL_SHARE
 from trainlet_functions.metering.tables import leases
 from trainlet_functions.state import functions, outbox, schema, stops, transitions
 from trainlet_functions.state.database import Transaction, loads
