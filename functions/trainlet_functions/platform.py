@@ -208,13 +208,16 @@ class Platform:
 
     def _forever(self, name: str, body: Callable[[int], float]) -> None:
         """Run a duty after every change and at least every so often, whatever it raises."""
+        said = ""
         while not self.closing.is_set():
             seen = self.database.change_count
             try:
                 pause_s = body(seen)
+                said = ""
             except TrainletError as error:
-                _LOG.warning("%s: %s", name, error)
-                pause_s = 1.0
+                if str(error) != said:  # once: the log may be on the disk that is full
+                    _LOG.warning("%s: %s", name, error)
+                said, pause_s = str(error), 1.0
             except Exception:  # noqa: BLE001 - a duty that stops would stop the platform
                 _LOG.exception("%s failed; it goes on", name)
                 pause_s = 1.0

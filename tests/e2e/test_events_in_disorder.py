@@ -79,7 +79,8 @@ def test_T5_events_repeated_and_reordered_run_every_task_once(
         courier.close()
     for run, path in zip(runs, paths, strict=True):
         assert [one.state for one in run.tasks[0].attempts] == ["succeeded"]
-        assert path.read_text().splitlines() == [f"1 {step}" for step in range(4)], "nothing ran twice"
+        lines = [line.split()[:2] for line in path.read_text().splitlines()]
+        assert lines == [["1", str(step)] for step in range(4)], "nothing ran twice"
 
 
 def test_T4_events_that_never_arrive_delay_and_lose_nothing(alone: Any, faulty: Any) -> None:

@@ -60,6 +60,8 @@ def create_app(platform: Platform) -> Flask:
     def stamp(response: Response) -> Response:
         response.headers[wire.PROTOCOL_HEADER] = str(wire.PROTOCOL)
         response.headers["X-Content-Type-Options"] = "nosniff"
+        if platform.database.trouble:
+            response.headers[wire.WARNING_HEADER] = ascii(" ".join(platform.database.trouble.split()))[1:-1]
         return response
 
     return app

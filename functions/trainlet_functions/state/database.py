@@ -104,12 +104,16 @@ class Database:
         self._writer = threading.Lock()
         self._changed = threading.Condition()
         self.change_count = 0
+        self.trouble = ""
+        """Why the last write failed; empty when it did not."""
+        self.failed_ns = 0
+        """When a write failed last, by the wall clock."""
         self._specs: dict[tuple[str, str, str], FunctionSpec] = {}
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Transaction]:
         """Open a transaction that may change things; it commits when the block ends without an error."""
-        with self._serial(), self._errors(), self.engine.connect() as plain:
+        with self._serial(), self._errors(writes=True), self.engine.connect() as plain:
             conn = plain.execution_options(trainlet_write=True)
             with conn.begin():
                 if not self.sqlite:
@@ -117,6 +121,7 @@ class Database:
                 before = self._rows_changed(conn)
                 yield self._transaction(conn)
                 changed = not self.sqlite or self._rows_changed(conn) != before
+        self.trouble = ""
         if changed:
             with self._changed:
                 self.change_count += 1
@@ -170,10 +175,12 @@ class Database:
         return Transaction(conn, self.clock.wall_ns(), self.limits, self.capacity, self.book, self._specs)
 
     @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _errors(self, *, writes: bool = False) -> Iterator[None]:
         try:
             yield
         except sa.exc.OperationalError as error:
+            if writes:
+                self.trouble, self.failed_ns = f"The database cannot be written: {error.orig}.", self.clock.wall_ns()
             raise PlatformError(
                 f"The database {self.engine.url.render_as_string(hide_password=True)} failed: {error.orig}. "
                 "Nothing was changed; the call may be repeated."

@@ -56,10 +56,15 @@ def request(tx: Transaction, task: sa.Row[Any], code: str, reason: str) -> sa.Ro
         return task
     by_ns = task.stop_by_ns
     if by_ns is None:
-        grace_s = functions.spec(tx, task.project, task.function, task.digest).grace_s
-        by_ns = tx.now_ns + round((tx.limits.lease_s + grace_s) * 1e9)
+        by_ns = _deadline_ns(tx, task)
     words = f"stopping: {reason}"
     return transitions.touch(tx, task, stop_code=code, stop_reason=plain(reason), stop_by_ns=by_ns, reason=plain(words))
+
+
+def extend_all(tx: Transaction) -> None:
+    """Give everybody who is stopping all of the time for it, from now on."""
+    for task in tx.all(sa.select(_TABLE).where((_TABLE.c.state == "running") & _TABLE.c.stop_by_ns.is_not(None))):
+        tx.run(_TABLE.update().where(_TABLE.c.key == task.key).values(stop_by_ns=_deadline_ns(tx, task)))
 
 
 def withdraw(tx: Transaction, task: sa.Row[Any], **columns: Any) -> sa.Row[Any]:
@@ -82,3 +87,9 @@ def request_all(tx: Transaction, where: sa.ColumnElement[bool], code: str, reaso
     for run_id, of_run in waiting.items():
         transitions.move_all(tx, of_run, "canceled", reason, code, error=error(tx, run_id, code, reason))
     return len(rows)
+
+
+def _deadline_ns(tx: Transaction, task: sa.Row[Any]) -> int:
+    """A worker hears of the stop within a lease, and then has the function's grace."""
+    grace_s = functions.spec(tx, task.project, task.function, task.digest).grace_s
+    return tx.now_ns + round((tx.limits.lease_s + grace_s) * 1e9)

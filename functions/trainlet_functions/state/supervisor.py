@@ -2,6 +2,9 @@
 
 With several replicas of the API exactly one acts: the one that holds the leader row. Every duty is its own transaction
 and can be repeated, so a supervisor that dies in the middle leaves nothing half done.
+
+A lease says that somebody was heard of, so time in which nobody could be heard does not count against it: the API was
+away, the machine slept, the wall clock was set, the database could not be written.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ class Supervisor:
         self._database = database
         self._store = store
         self.leading = False
+        self._last_ns: int | None = None  # when the last tick looked; None before it leads
         self.name = f"supervisor-{uuid.uuid4().hex[:12]}"
         self._duties: tuple[Callable[[Transaction], object], ...] = (
             stale_leases,
@@ -60,13 +64,18 @@ class Supervisor:
         """Do what is due; returns False when another replica is the leader."""
         self.leading = self._lead()
         if not self.leading:
+            self._last_ns = None
             return False
+        self._excuse_silence()
         with self._database.read() as tx:  # most ticks have nothing to do, and take no write lock
+            began_ns = self._last_ns = tx.now_ns
             due = [duty for duty in self._duties if tx.conn.execute(_QUERIES[duty](tx).limit(1)).first() is not None]
         if due and admission.admit not in due:
             due.append(admission.admit)  # what a duty frees is given away at once
         for duty in due:
             with self._database.write() as tx:
+                if self._is_deaf(began_ns, tx):  # nobody else could write either while this waited
+                    return True
                 duty(tx)
         self._archive()
         return True
@@ -86,6 +95,21 @@ class Supervisor:
                     return True
         with self._database.write() as tx:
             return lead(tx, self.name)
+
+    def _excuse_silence(self) -> None:
+        """Extend all leases when nobody could be heard since the last tick."""
+        if self._last_ns is None:
+            return
+        with self._database.read() as tx:
+            deaf = self._is_deaf(self._last_ns, tx)
+        if deaf or self._database.failed_ns >= self._last_ns:
+            with self._database.write() as tx:
+                going = extend_leases(tx)
+            _LOG.warning("nobody could be heard for a while: %d running attempts have time to report", going)
+
+    @staticmethod
+    def _is_deaf(since_ns: int, tx: Transaction) -> bool:
+        return abs(tx.now_ns - since_ns) > tx.limits.lease_s * 0.5e9
 
     def _archive(self) -> None:
         if self._store is None:
@@ -186,21 +210,22 @@ def forget_workers(tx: Transaction) -> None:
 
 def grace_after_restart(tx: Transaction) -> int:
     """Extend all leases: nobody could renew them while the API was away. Returns how many attempts go on."""
-    until_ns = tx.now_ns + round(2 * tx.limits.lease_s * 1e9)
+    if tx.conn.dialect.name == "sqlite":
+        tx.run(schema.leaders.delete())  # one process owns the file, so whoever led before is gone
+    return extend_leases(tx)
+
+
+def extend_leases(tx: Transaction) -> int:
+    """Give everybody who holds a lease time to be heard of again; returns how many attempts that are."""
     running = _ATTEMPTS.c.state == "running"
-    short = _ATTEMPTS.c.lease_until_ns < until_ns
-    tx.run(_ATTEMPTS.update().where(running & short).values(lease_until_ns=until_ns))
+    until_ns = tx.now_ns + round(2 * tx.limits.lease_s * 1e9)
+    tx.run(_ATTEMPTS.update().where(running).values(lease_until_ns=until_ns))
+    unclaimed_yet = (_TASKS.c.state == "dispatched") & _TASKS.c.deadline_ns.is_not(None)
+    tx.run(_TASKS.update().where(unclaimed_yet).values(deadline_ns=tx.now_ns + round(admission.START_S * 1e9)))
     table = schema.dispatchers
     wait_ns = tx.now_ns + round(tx.limits.dispatcher_lease_s * 1e9)
     tx.run(table.update().where(table.c.expires_ns < wait_ns).values(expires_ns=wait_ns))
-    obey_ns = tx.now_ns + round(tx.limits.lease_s * 1e9)
-    tx.run(
-        _TASKS.update()
-        .where((_TASKS.c.state == "running") & (_TASKS.c.stop_by_ns < obey_ns))
-        .values(stop_by_ns=obey_ns)
-    )
-    if tx.conn.dialect.name == "sqlite":
-        tx.run(schema.leaders.delete())  # one process owns the file, so whoever led before is gone
+    stops.extend_all(tx)
     return int(tx.conn.execute(sa.select(sa.func.count()).select_from(_ATTEMPTS).where(running)).scalar_one())
 
 

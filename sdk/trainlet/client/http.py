@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import random
 import secrets
@@ -24,6 +25,7 @@ from trainlet.client.errors import ApiFailed, ApiUnreachable, FencedError, Proto
 from trainlet.core import bills, errors, traces, wire
 from trainlet.core.specs import FunctionSpec
 
+_LOG = logging.getLogger("trainlet")
 _Reply = TypeVar("_Reply", bound=BaseModel)
 PATIENCE_S = 120.0
 
@@ -58,6 +60,7 @@ class Client:
         self.token = token
         self._retry_s = retry_s
         self._revive = revive
+        self._warned = ""
         headers = {wire.PROTOCOL_HEADER: str(wire.PROTOCOL)}
         if token:
             headers["Authorization"] = f"Bearer {token}"
@@ -319,6 +322,7 @@ class Client:
                     revivals += 1
                     deadline = max(deadline, time.monotonic() + 2 * pause)
             else:
+                self._heed(response.headers.get(wire.WARNING_HEADER, ""))
                 if response.status_code not in (502, 503, 504):
                     return _checked(response)
                 failure = ApiUnreachable(f"The training API at {self.url} answers {response.status_code}; try again.")
@@ -326,6 +330,12 @@ class Client:
                 raise failure
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, 1.0)
+
+    def _heed(self, warning: str) -> None:
+        """Tell what the API says is wrong with it, once; on a terminal and in a notebook it shows without any set-up."""
+        if warning and warning != self._warned:
+            _LOG.warning("trainlet: the training API is in trouble, and what runs may stand still: %s", warning)
+        self._warned = warning
 
     def _revived(self) -> bool:
         """Follow the API to where it is now, where somebody knows; say whether it answers there."""

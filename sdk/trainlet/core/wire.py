@@ -17,6 +17,7 @@ from trainlet.core.tags import Tags
 PROTOCOL = 1
 """Raised by one when an old peer can no longer understand a new one; peers talk when their numbers are equal."""
 PROTOCOL_HEADER = "Trainlet-Protocol"
+WARNING_HEADER = "Trainlet-Warning"  # what is wrong with the API while it answers
 
 TaskState = Literal["queued", "dispatched", "running", "succeeded", "failed", "canceled"]
 RunState = Literal["running", "succeeded", "failed", "canceled"]

@@ -32,7 +32,7 @@ def count(steps: int, pace: float, path: str = "", *, ctx: tl.Context = tl.INJEC
         print(f"step {step}")
         if path:
             with open(path, "a") as file:
-                file.write(f"{ctx.attempt} {step}\n")
+                file.write(f"{ctx.attempt} {step} {os.getpid()}\n")
         time.sleep(pace)
         ctx.checkpoint.step(step + 1)
     return {"sum": state["sum"], "began": first, "attempt": ctx.attempt}

@@ -157,11 +157,39 @@ def test_T3_an_outage_of_the_api_kills_no_healthy_attempt(world):
     assert restarted.tick()
     world.beat("run.step")
     assert world.task("run.step").state == "running"
-    for _ in range(7):
-        world.clock.advance(9)
+    for _ in range(9):
+        world.clock.advance(7)
         reply = world.beat("run.step")
         restarted.tick()
     assert world.beat("run.step").code == "dispatcher_lost" and reply.directive == "continue"
+
+
+@pytest.mark.parametrize("how", ["the machine sleeps", "the clock is set forward"])
+def test_T3_time_in_which_nobody_could_be_heard_loses_no_attempt(world, how):
+    world.running("run.step", dispatcher="notebook")
+    world.supervisor.tick()
+    (world.clock.advance if how == "the machine sleeps" else world.clock.step_wall)(4000)
+    world.supervisor.tick()
+    assert world.task("run.step").state == "running"
+    assert world.beat("run.step").directive == "continue"
+
+
+def test_T3_a_clock_that_is_set_back_keeps_no_dead_worker_alive(world):
+    world.running("run.step")
+    world.supervisor.tick()
+    world.clock.step_wall(-4000)
+    world.wait(32)
+    assert world.task("run.step").epoch == 2
+
+
+def test_T3_a_worker_that_reports_to_nobody_after_the_sleep_is_lost(world):
+    world.running("run.step")
+    world.supervisor.tick()
+    world.clock.advance(4000)
+    world.wait(29)
+    assert world.task("run.step").epoch == 1
+    world.wait(4)
+    assert world.task("run.step").epoch == 2
 
 
 def test_T4_a_dispatched_task_is_announced_until_somebody_claims_it(world):
@@ -246,7 +274,7 @@ def test_T6_when_nobody_waits_any_more_everything_stops_within_one_lease(world):
         world.beat("run.step.0")
         world.do(dispatchers.renew, "default", wire.DispatcherLease(id="notebook"))
     assert world.beat("run.step.0").directive == "continue"
-    for _ in range(7):
+    for _ in range(9):
         world.wait(9)
         reply = world.beat("run.step.0")
     assert (reply.directive, reply.code) == ("stop", "dispatcher_lost")

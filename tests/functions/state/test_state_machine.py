@@ -7,7 +7,9 @@ harmless).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,6 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from trainlet.core import wire
 from trainlet.core.clocks import ManualClock
 from trainlet.core.errors import AccessError, ConflictError
+from trainlet.core.settings import Limits
 from trainlet.core.specs import Entry, FunctionSpec, GpuRequest, Resources, Retries
 from trainlet_functions.state import attempts, claims, devices, functions, runs, schema, supervisor, tasks
 from trainlet_functions.state.database import Capacity, Database
@@ -37,6 +40,8 @@ SPEC = FunctionSpec(
     resources=Resources(gpus=(GpuRequest(sku="A100-80GB", count=1),)),
     retries=Retries(times=1, delay_s=0),
 )
+LEASE_S = Limits().lease_s
+STOP_S = LEASE_S + SPEC.grace_s
 PICKS = st.sampled_from([0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 4, 5])
 
 
@@ -54,6 +59,7 @@ class Model:
     output: Any = None
     ready_s: float = 0.0
     lease_s: float = 0.0
+    stop_s: float = math.inf
     ended: dict[int, str | None] = field(default_factory=dict)
 
 
@@ -71,6 +77,7 @@ class StateMachine(RuleBasedStateMachine):
         self.database = Database(url, self.clock, capacity=Capacity(owns_devices=True, cpu_slots=4))
         self.database.migrate()
         self.supervisor = supervisor.Supervisor(self.database)
+        self.supervisor.tick()
         self.model: dict[str, Model] = {}
         self.order: list[str] = []
         self.tokens: dict[tuple[str, int], str] = {}
@@ -102,10 +109,15 @@ class StateMachine(RuleBasedStateMachine):
                 one.state, one.epoch, busy = "dispatched", one.epoch + 1, busy + 1
 
     def _requeue(self, one: Model, delay_s: float = 0.0) -> None:
-        one.state, one.worker, one.stopping, one.ready_s = "queued", "", False, self.seconds + delay_s
+        self._end(one, "queued")
+        one.ready_s = self.seconds + delay_s
 
     def _end(self, one: Model, state: str) -> None:
-        one.state, one.worker, one.stopping = state, "", False
+        one.state, one.worker, one.stopping, one.stop_s = state, "", False, math.inf
+
+    def _stop(self, one: Model) -> None:
+        if not one.stopping:
+            one.stopping, one.stop_s = True, self.seconds + STOP_S
 
     # -- what people do
 
@@ -142,7 +154,7 @@ class StateMachine(RuleBasedStateMachine):
         if one.state in ("queued", "dispatched"):
             self._end(one, "canceled")
         elif one.state == "running":
-            one.stopping = True
+            self._stop(one)
         self._admit()
 
     @rule(sure=st.integers(0, 3))
@@ -157,7 +169,7 @@ class StateMachine(RuleBasedStateMachine):
             if one.state in ("queued", "dispatched"):
                 self._end(one, "canceled")
             elif one.state == "running":
-                one.stopping = True
+                self._stop(one)
 
     @rule()
     @precondition(lambda self: self.canceled or self._any("failed", "canceled"))
@@ -166,7 +178,7 @@ class StateMachine(RuleBasedStateMachine):
             runs.resume(tx, "default", "run", wire.Resume())
         self.canceled = False
         for one in self.model.values():
-            one.stopping = False
+            one.stopping, one.stop_s = False, math.inf
             if one.state in ("failed", "canceled"):
                 one.failures = one.losses = 0
                 self._requeue(one)
@@ -191,7 +203,7 @@ class StateMachine(RuleBasedStateMachine):
         assert one is not None and (free or mine)
         assert len(reply.devices) == 1
         self.tokens[key, epoch] = reply.token
-        one.state, one.worker, one.lease_s = "running", worker, self.seconds + 15
+        one.state, one.worker, one.lease_s = "running", worker, self.seconds + LEASE_S
 
     @rule(worker=st.sampled_from(WORKERS))
     @precondition(lambda self: self._any("dispatched"))
@@ -205,7 +217,7 @@ class StateMachine(RuleBasedStateMachine):
         if reply is not None:
             one = self.model[reply.task.key]
             self.tokens[reply.task.key, reply.epoch] = reply.token
-            one.state, one.worker, one.lease_s = "running", worker, self.seconds + 15
+            one.state, one.worker, one.lease_s = "running", worker, self.seconds + LEASE_S
 
     @rule(pick=PICKS, step=st.integers(0, 3))
     @precondition(lambda self: self.tokens)
@@ -223,7 +235,7 @@ class StateMachine(RuleBasedStateMachine):
             return
         assert one is not None and current
         assert (reply.directive == "stop") == one.stopping
-        one.lease_s = self.seconds + 15
+        one.lease_s = self.seconds + LEASE_S
 
     @rule(pick=PICKS, outcome=st.sampled_from(["succeeded", "failed", "preempted", "preempted"]))
     @precondition(lambda self: self.tokens)
@@ -297,14 +309,29 @@ class StateMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1.0, 5.0, 16.0]))
     def time_passes(self, seconds: float) -> None:
+        until = self.seconds + seconds
+        while self.seconds < until:
+            step = min(4.0, until - self.seconds)
+            self.clock.advance(step)
+            self.seconds += step
+            self._looks()
+
+    @rule(seconds=st.sampled_from([8.0, 3600.0]))
+    def the_machine_sleeps(self, seconds: float) -> None:
         self.clock.advance(seconds)
         self.seconds += seconds
+        for one in self.model.values():
+            one.lease_s = self.seconds + 2 * LEASE_S
+            one.stop_s = self.seconds + STOP_S if one.stopping else math.inf
+        self._looks()
+
+    def _looks(self) -> None:
         self.supervisor.tick()
-        late = [
-            key for key in self.order if self.model[key].state == "running" and self.model[key].lease_s < self.seconds
-        ]
-        for key in sorted(late, key=lambda key: (self.model[key].lease_s, self.order.index(key))):
-            self._lose(self.model[key])
+        for deadline in ("lease_s", "stop_s"):
+            running = [one for key in self.order if (one := self.model[key]).state == "running"]
+            for one in sorted(running, key=attrgetter(deadline)):
+                if getattr(one, deadline) < self.seconds:
+                    self._lose(one)
         self._admit()
 
     # -- what must hold after every step
