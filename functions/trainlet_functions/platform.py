@@ -133,12 +133,14 @@ class Platform:
         from trainlet_knative.connections import Kubernetes
         from trainlet_knative.reviews import TokenReviewer
         from trainlet_knative.sinks import BrokerSink
+        from trainlet_knative.tokens import OwnTokens
 
         cluster = self._cluster.model_copy(update={"public_key": self.signer.public_key})
         kubernetes = Kubernetes()
         self.backend = KnativeBackend(cluster, kubernetes)
         self._reviewer = TokenReviewer(cluster, kubernetes)
-        return BrokerSink(cluster.broker_url)
+        own = OwnTokens(kubernetes) if cluster.oidc else None
+        return BrokerSink(cluster.broker_url, audience_of=cluster.broker_audience, tokens=own)
 
     def identify(self, token: str) -> Identity:
         """Return who a bearer token belongs to: one of ours, a pod's, or a sender's on the cluster. Raises AccessError."""
@@ -152,6 +154,11 @@ class Platform:
             return Identity(found.project, frozenset({f"worker:{found.function}"}), label, worker=found.worker)
         with self.database.read() as tx:
             return tokens.verify(tx, token)
+
+    def check_sender(self, project: str, function: str, token: str) -> None:
+        """Return when the token of an event is its Trigger's; raises AccessError. Without a cluster nobody has one."""
+        if self._reviewer is not None:
+            self._reviewer.review_trigger(project, function, token)
 
     def _client_token(self, tx: Transaction) -> str:
         """Return the token of this home's clients; it stays over restarts, so that whoever waits can go on."""

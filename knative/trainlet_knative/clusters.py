@@ -117,6 +117,10 @@ class Cluster(Value):
         """Return where events for a project's functions go."""
         return f"{self.broker_ingress}/{self.namespace_of(project)}/{self.broker}"
 
+    def broker_audience(self, project: str) -> str:
+        """Return whom a token for that broker is meant for, as Eventing names it."""
+        return f"eventing.knative.dev/broker/{self.namespace_of(project)}/{self.broker}"
+
     @classmethod
     def load(cls, path: Path) -> Cluster:
         """Read a YAML file; `gpus:` may be the name of another file beside it. UserError says what is wrong where."""

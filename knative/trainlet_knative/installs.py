@@ -49,6 +49,7 @@ def objects(
     if catalogue is not None:
         files[catalogue.name] = catalogue.read_text()
     made = kustomizations.render(FOLDER / "overlays" / overlay, Changes(files=files, images={_IMAGE: image}))
+    made += kustomizations.render(FOLDER / "oidc" / "api") if cluster.oidc else []
     for project in projects:
         namespace = Changes(namespace=cluster.namespace_of(project))
         made += [
@@ -56,6 +57,10 @@ def objects(
             for one in kustomizations.render(FOLDER / "project", namespace)
             if one["kind"] != "Broker" or cluster.broker == _BROKER  # a broker of another name is the admin's own
         ]
+        if cluster.oidc:
+            for policy in kustomizations.render(FOLDER / "oidc" / "project", namespace):
+                policy["spec"]["to"][0]["ref"]["name"] = cluster.broker
+                made.append(policy)
     return made
 
 

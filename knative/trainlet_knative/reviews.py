@@ -4,6 +4,9 @@ A worker in a pod has no secret of ours. Kubernetes mounts a token into it that 
 itself, is good for the training API only, and is renewed every hour; a TokenReview turns it into (project, function, pod).
 Knative's senders (a Trigger, a source) have tokens for the audience of whom they send to, with the service account of
 their namespace. That audience is another one here, so that neither kind of token is good for what the other may do.
+
+Where wake-ups carry the identity of their Trigger (OIDC), a worker has it reviewed here in the same way: workers have no
+rights in Kubernetes, and need no keys of the cluster.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ from dataclasses import dataclass
 from trainlet.core.clocks import Clock, SystemClock
 from trainlet.core.errors import AccessError, PlatformError
 from trainlet_knative.clusters import Cluster
-from trainlet_knative.connections import Kubernetes
+from trainlet_knative.connections import Kubernetes, path
 from trainlet_knative.objects.identities import AUDIENCE, EVENTS_AUDIENCE
+from trainlet_knative.objects.triggers import audience
 
 _PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 _POD = "authentication.kubernetes.io/pod-name"
@@ -54,6 +58,7 @@ class TokenReviewer:
         self._kubernetes = kubernetes
         self._clock = clock or SystemClock()
         self._known: dict[str, tuple[int, Identity]] = {}
+        self._triggers: dict[str, int] = {}  # token and function -> when it was found right
         self._lock = threading.Lock()
 
     def review(self, token: str) -> Identity:
@@ -86,6 +91,39 @@ class TokenReviewer:
                 self._known.clear()
             self._known[key] = (now_ns, found)
         return found
+
+    def review_trigger(self, project: str, function: str, token: str) -> None:
+        """Return when the token is that of the function's own Trigger, made for the function's workers.
+
+        Raises AccessError when it is not; PlatformError when Kubernetes cannot be asked.
+        """
+        key = hashlib.sha256(f"{project}\0{function}\0{token}".encode()).hexdigest()
+        now_ns = self._clock.boot_ns()
+        with self._lock:
+            if now_ns - self._triggers.get(key, -(10**18)) < FRESH_S * 1e9:
+                return
+        wanted = audience(self._cluster, project, function)
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
+                "spec": {"token": token, "audiences": [wanted]}}  # fmt: skip
+        status = self._kubernetes.create(_PATH, body)["status"]
+        if not status.get("authenticated") or wanted not in (status.get("audiences") or []):
+            raise AccessError(
+                f"The event's token is not one for {wanted}: {status.get('error') or 'Kubernetes does not accept it'}."
+            )
+        namespace = self._cluster.namespace_of(project)
+        trigger = self._kubernetes.get(f"{path('eventing.knative.dev/v1', namespace, 'triggers')}/{function}") or {}
+        account = trigger.get("status", {}).get("auth", {}).get("serviceAccountName")
+        sender = str((status.get("user") or {}).get("username", ""))
+        if not account or sender != f"{_USER}{namespace}:{account}":
+            its = f"{namespace}/{account}" if account else "nobody: Eventing gave it no identity"
+            raise AccessError(
+                f"The event's token is that of {sender or 'nobody'}, and the Trigger of {function} is {its}. Events for a "
+                "worker come through its own Trigger."
+            )
+        with self._lock:
+            if len(self._triggers) >= _MOST:
+                self._triggers.clear()
+            self._triggers[key] = now_ns
 
     def _identity(self, status: dict[str, object]) -> Identity:
         user = status.get("user")

@@ -41,7 +41,7 @@ def test_a_busy_broker_is_tried_again(status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "hint"), [(404, "Create the Broker"), (403, "identity"), (400, "log"), (500, "log")]
+    ("status", "hint"), [(404, "Create the Broker"), (403, "install --project p makes"), (400, "log"), (500, "log")]
 )
 def test_a_refusal_says_what_to_do(status: int, hint: str) -> None:
     with pytest.raises(PlatformError, match=f"{status}.*because.*{hint}"):

@@ -18,7 +18,7 @@ from trainlet_knative.kustomizations import Changes, render
 
 GOLDEN = Path(__file__).parent / "golden"
 KUSTOMIZE = os.environ.get("TRAINLET_TEST_KUSTOMIZE")
-FOLDERS = ["base", "project", *(f"overlays/{name}" for name in installs.OVERLAYS)]
+FOLDERS = ["base", "project", "oidc/api", "oidc/project", *(f"overlays/{name}" for name in installs.OVERLAYS)]
 
 
 @pytest.fixture
@@ -123,6 +123,25 @@ def test_no_rights_in_the_cluster_but_the_review_of_tokens(settings: Path) -> No
     (role,) = (each for each in made if each["kind"] == "Role")
     words = {word for rule in role["rules"] for key in ("apiGroups", "resources", "verbs") for word in rule[key]}
     assert not words & {"*", "secrets", "impersonate", "escalate", "bind", "deletecollection"}
+
+
+def test_with_oidc_the_api_may_show_who_it_is_and_only_it_may_send_to_the_broker(settings: Path) -> None:
+    settings.write_text(settings.read_text().replace("broker: default", "broker: kafka") + "oidc: true\n")
+    made = installs.objects(settings, ["vision"], image="api:1")
+    role = one(made, "Role", "trainlet-api-own-tokens")
+    assert role["metadata"]["namespace"] == "trainlet"
+    assert role["rules"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["serviceaccounts/token"],
+            "resourceNames": ["trainlet-api"],
+            "verbs": ["create"],
+        }
+    ]
+    policy = one(made, "EventPolicy")
+    assert policy["metadata"]["namespace"] == "trainlet-vision"
+    assert policy["spec"]["to"][0]["ref"]["name"] == "kafka"
+    assert policy["spec"]["from"] == [{"sub": "system:serviceaccount:trainlet:trainlet-api"}]
 
 
 def test_the_objects_hold_no_secret(settings: Path) -> None:

@@ -38,6 +38,8 @@ def _worker(body: wire.ClaimRequest) -> attempts.WorkerIdentity:
 def claim(platform: Platform, task: str, epoch: int, body: wire.ClaimRequest) -> wire.ClaimReply:
     """Claim an attempt; the same worker and nonce again get the same one."""
     worker = _worker(body)
+    if body.event_token is not None:
+        platform.check_sender(worker.project, worker.function, body.event_token)
     with _saying_why(platform), platform.database.write() as tx:
         reply = claims.claim(tx, worker, task, epoch, body)
     return _placed(platform, reply)

@@ -71,6 +71,7 @@ def _serve(nursery: Nursery | None) -> int:
         public_key=settings.public_key,
         project=settings.project,
         function=settings.function,
+        audience=settings.event_audience,
         hold=None if pod is None else (pod.hold_path, pod.hold_stream),
     )
     port = server.server_address[1]
@@ -113,8 +114,8 @@ class _Later:
 
     worker: Worker | None = None
 
-    def wake(self, task: str, epoch: int) -> int:
-        return 503 if self.worker is None else self.worker.wake(task, epoch)
+    def wake(self, task: str, epoch: int, sender: str | None = None) -> int:
+        return 503 if self.worker is None else self.worker.wake(task, epoch, sender)
 
     def ready(self) -> bool:
         return self.worker is not None and self.worker.ready()

@@ -64,8 +64,8 @@ class Worker:
         """Say whether the worker takes work; a busy one is ready too, or Knative would take it out of service."""
         return not self._draining
 
-    def wake(self, task: str, epoch: int) -> int:
-        """Claim the task when idle; returns the HTTP status for the event."""
+    def wake(self, task: str, epoch: int, sender: str | None = None) -> int:
+        """Claim the task when idle; returns the HTTP status for the event. `sender` is the token that came with it."""
         if not self._lock.acquire(timeout=DECIDE_S):
             return 503
         try:
@@ -74,7 +74,7 @@ class Worker:
             if self._busy or self._claimed is not None:
                 return 202
             try:
-                self._claimed = self._api.claim(task, epoch, self._request())
+                self._claimed = self._api.claim(task, epoch, self._request(sender))
             except TakenError:
                 return 202
             except AccessError:
@@ -202,6 +202,7 @@ class Worker:
     def _new_nonce(self) -> str:
         return f"{self._process}.{uuid.uuid4().hex}"
 
-    def _request(self) -> ClaimRequest:
+    def _request(self, sender: str | None = None) -> ClaimRequest:
         devices = None if self._settings.devices is None else list(self._settings.devices)
-        return ClaimRequest(worker=self._settings.worker, nonce=self._nonce, url=self._url, devices=devices)
+        mine = self._settings.worker
+        return ClaimRequest(worker=mine, nonce=self._nonce, url=self._url, devices=devices, event_token=sender)

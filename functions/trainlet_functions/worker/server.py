@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
 
 from trainlet_functions import wakeups
+from trainlet_functions.worker import senders
 
 MAX_BODY = 1024 * 1024
 MAX_HEADERS = 64
@@ -24,8 +25,8 @@ _UNREAD_S = 2.0
 class Wakeable(Protocol):
     """What the server needs of the worker."""
 
-    def wake(self, task: str, epoch: int) -> int:
-        """Act on a wake-up and return the HTTP status."""
+    def wake(self, task: str, epoch: int, sender: str | None = None) -> int:
+        """Act on a wake-up, which came with its sender's token, and return the HTTP status."""
         ...
 
     def ready(self) -> bool:
@@ -42,10 +43,12 @@ def serve(
     project: str,
     function: str,
     hold: tuple[str, Callable[[], Iterator[bytes]]] | None = None,
+    audience: str | None = None,
 ) -> ThreadingHTTPServer:
     """Make the server; the caller runs `serve_forever` on a thread.
 
-    `hold` is the path of a long answer, and what it consists of: in a pod it keeps the worker from being scaled away.
+    `hold` is the path of a long answer, and what it consists of: in a pod it keeps the worker from being scaled away. With
+    an `audience` only events with a token for it are taken.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -68,12 +71,13 @@ def serve(
                 return
             headers = {name.lower(): value for name, value in self.headers.items()}
             try:
+                sender = None if audience is None else senders.token_of(headers, audience)
                 event = wakeups.read(headers, body, public_key=public_key)
                 event.require(project, function)
             except wakeups.Refused as refused:
                 self._answer(refused.status, str(refused))
                 return
-            self._answer(worker.wake(event.task, event.epoch))
+            self._answer(worker.wake(event.task, event.epoch, sender))
 
         def do_GET(self) -> None:
             if self.path == "/health/liveness":

@@ -20,6 +20,7 @@ class WorkerSettings(Value):
 
     `token_file` holds a token that is renewed under the worker's feet, as Kubernetes does. `devices` are those of this
     pod; None where the API hands them out. A worker that `stays` never leaves because it is idle: somebody else decides.
+    With an `event_audience` events are taken only with a token for it.
     """
 
     api: str
@@ -36,6 +37,7 @@ class WorkerSettings(Value):
     token_file: Path | None = None
     devices: tuple[Device, ...] | None = None
     stays: bool = False
+    event_audience: str | None = None
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> WorkerSettings:
@@ -70,6 +72,7 @@ class WorkerSettings(Value):
             platform_file=Path(platform_file) if platform_file else None,
             devices=tuple(local_inventory(env).devices()) if in_pod else None,
             stays=in_pod,
+            event_audience=env.get("TRAINLET_EVENT_AUDIENCE") or None,
         )
 
     def current_token(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from trainlet.core.specs import FunctionSpec
 from trainlet_knative.clusters import Cluster
-from trainlet_knative.objects import pods
+from trainlet_knative.objects import pods, triggers
 from trainlet_knative.objects.names import PREFIX, Object, labels, metadata
 
 MIN_SCALE = "autoscaling.knative.dev/min-scale"
@@ -30,6 +30,9 @@ def service(cluster: Cluster, project: str, spec: FunctionSpec) -> Object:
     # No liveness probe: it would restart a worker that is busy. Readiness only says that the server listens.
     container["readinessProbe"] = {"tcpSocket": {"port": PORT}, "periodSeconds": 5, "failureThreshold": 3}
     container["env"].append({"name": "TRAINLET_HOLD_S", "value": str(timeout_s // 2)})  # well before it is cut
+    if cluster.oidc:
+        wanted = triggers.audience(cluster, project, spec.name)
+        container["env"].append({"name": "TRAINLET_EVENT_AUDIENCE", "value": wanted})
     drain = {"containerConcurrency": 0, "timeoutSeconds": timeout_s, "responseStartTimeoutSeconds": timeout_s}
     template = {
         "metadata": {"labels": labels(project, spec.name), "annotations": _autoscaling(cluster, spec.max_workers)},

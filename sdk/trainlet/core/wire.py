@@ -288,13 +288,15 @@ class ClaimRequest(Request):
 
     `nonce` names this claim: the same worker and nonce again, after a lost reply, gets the same attempt. What is before
     its first dot, if there is one, names the worker's process: another one tells that the earlier one has died. `url` is
-    where the worker takes events; `devices` are those it found itself (Knative), else the API assigns them.
+    where the worker takes events; `devices` are those it found itself (Knative), else the API assigns them. `event_token`
+    is the identity that came with the event, where senders have one: the API has it reviewed before it decides.
     """
 
     worker: Key
     nonce: Key
     url: str | None = None
     devices: list[Device] | None = None
+    event_token: str | None = Field(default=None, max_length=16_384)
 
 
 class ClaimReply(Reply):

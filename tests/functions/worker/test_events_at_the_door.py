@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import socket
@@ -113,8 +114,10 @@ class Woken:
     def __init__(self) -> None:
         self.status = 202
         self.calls: list[tuple[str, int]] = []
+        self.senders: list[str | None] = []
 
-    def wake(self, task: str, epoch: int) -> int:
+    def wake(self, task: str, epoch: int, sender: str | None = None) -> int:
+        self.senders.append(sender)
         self.calls.append((task, epoch))
         return self.status
 
@@ -178,6 +181,64 @@ def test_attributes_without_end_are_refused_with_words(door: Any, signer: Signer
     headers, body = event(signer, **{f"ce_x{number}": "x" for number in range(80)})
     status, said = ask(connection, "POST", "/", body, **headers)
     assert status == 431 and b"at most 64 are taken" in said
+    assert worker.calls == []
+
+
+AUDIENCE = "trainlet.dev/function/trainlet-p/f"
+
+
+def token(**claims: Any) -> str:
+    parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in ({}, claims)]
+    return ".".join([*parts, "signature"])
+
+
+@pytest.fixture
+def guarded(signer: Signer) -> Iterator[tuple[Woken, http.client.HTTPConnection]]:
+    """Serve a worker whose events carry the identity of their Trigger."""
+    worker = Woken()
+    arguments: dict[str, Any] = {"public_key": signer.public_key, "project": "p", "function": "f"}
+    listening = server.serve(worker, host="127.0.0.1", port=0, audience=AUDIENCE, **arguments)
+    thread = threading.Thread(target=listening.serve_forever)
+    thread.start()
+    connection = http.client.HTTPConnection("127.0.0.1", listening.server_address[1])
+    yield worker, connection
+    connection.close()
+    listening.shutdown()
+    thread.join()
+    listening.server_close()
+
+
+@pytest.mark.parametrize("aud", [AUDIENCE, ["other", AUDIENCE]])
+def test_the_identity_of_an_event_goes_with_the_claim(guarded: Any, signer: Signer, aud: Any) -> None:
+    worker, connection = guarded
+    headers, body = event(signer)
+    sent = token(aud=aud, sub="system:serviceaccount:trainlet-p:f-oidc")
+    assert ask(connection, "POST", "/", body, **headers, Authorization=f"Bearer {sent}") == (202, b"")
+    assert worker.senders == [sent]
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (None, "carries no token; this worker wants one for trainlet.dev/function/trainlet-p/f"),
+        ("Basic dTpw", "carries no token"),
+        (f"Bearer {'x' * 20_000}", "carries no token"),
+        (f"Bearer {token(aud='trainlet.dev/function/trainlet-p/g')}", "not one for trainlet.dev/function/trainlet-p/f"),
+        (f"Bearer {token(sub='nobody')}", "not one for"),
+        ("Bearer a.b.c", "not one for"),
+        ("Bearer a", "not one for"),
+        (f"Bearer a.{base64.urlsafe_b64encode(b'[]').decode()}.c", "not one for"),
+        (f"Bearer {token(aud={'a': 1})}", "not one for"),
+    ],
+)  # fmt: skip
+def test_S1_a_signed_event_that_nobody_known_brings_is_refused(
+    guarded: Any, signer: Signer, sent: str | None, said: str
+) -> None:
+    worker, connection = guarded
+    headers, body = event(signer)
+    more = {} if sent is None else {"Authorization": sent}
+    status, words = ask(connection, "POST", "/", body, **headers, **more)
+    assert status == 401 and said in words.decode()
     assert worker.calls == []
 
 

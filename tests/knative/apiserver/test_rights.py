@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trainlet.core.errors import AccessError
 from trainlet.core.specs import FunctionSpec
+from trainlet_functions.worker import senders
+from trainlet_knative import installs
 from trainlet_knative.backend import KnativeBackend
 from trainlet_knative.clusters import Cluster
 from trainlet_knative.connections import Kubernetes, Refused
 from trainlet_knative.objects import all_objects
 from trainlet_knative.reviews import PodIdentity, SenderIdentity, TokenReviewer
+from trainlet_knative.tokens import OwnTokens
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
@@ -147,3 +151,54 @@ def test_S2_a_pod_that_is_gone_has_no_token_any_more(
     )  # fmt: skip
     with pytest.raises(AccessError, match="does not accept"):
         TokenReviewer(cluster, installed).review(token)
+
+
+@pytest.fixture
+def guarded(server: Any, settings: Path, project: str) -> Kubernetes:
+    """Install with OIDC, and return the connection that the API itself would have."""
+    settings.write_text(settings.read_text() + "oidc: true\n")
+    for _ in installs.apply(server.admin, installs.objects(settings, [project], image="registry.example/api:1")):
+        pass
+    return server.as_account("trainlet", "trainlet-api")
+
+
+def test_with_oidc_the_api_gets_tokens_of_its_own_account_and_of_no_other(
+    guarded: Kubernetes, server: Any, settings: Path, project: str, spec: FunctionSpec
+) -> None:
+    cluster = Cluster.load(settings)
+    token = OwnTokens(guarded).get(cluster.broker_audience(project))
+    asked = {"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1",
+             "spec": {"token": token, "audiences": [cluster.broker_audience(project)]}}  # fmt: skip
+    status = server.admin.create("/apis/authentication.k8s.io/v1/tokenreviews", asked)["status"]
+    (policy,) = guarded.select(f"/apis/eventing.knative.dev/v1alpha1/namespaces/trainlet-{project}/eventpolicies")
+    assert policy["spec"]["from"] == [{"sub": status["user"]["username"]}], "the one that the broker lets in"
+    for namespace in ("trainlet", f"trainlet-{project}", "kube-system"):
+        refused(guarded.create, f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token", {
+            "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {"audiences": ["x"]}})  # fmt: skip
+
+
+def test_S1_with_oidc_only_the_functions_own_trigger_brings_events(
+    guarded: Kubernetes, server: Any, settings: Path, project: str, spec: FunctionSpec
+) -> None:
+    """Eventing's controller is not here: the Trigger's account is made, and named in its status, by hand."""
+    cluster = Cluster.load(settings).model_copy(update={"public_key": "cHVibGljIGtleQ=="})
+    for wanted in all_objects(cluster, project, spec):
+        guarded.apply(wanted)
+    namespace = f"trainlet-{project}"
+    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    for name in ("its-oidc", "another"):
+        server.admin.create(accounts, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
+    trigger = f"/apis/eventing.knative.dev/v1/namespaces/{namespace}/triggers/{spec.name}"
+    server.admin.merge(trigger, {"status": {"auth": {"serviceAccountName": "its-oidc"}}})
+
+    def token(account: str, audience: str) -> str:
+        asked = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {"audiences": [audience]}}
+        return str(server.admin.create(f"{accounts}/{account}/token", asked)["status"]["token"])
+
+    mine = f"trainlet.dev/function/{namespace}/{spec.name}"
+    reviewer = TokenReviewer(cluster, guarded)
+    reviewer.review_trigger(project, spec.name, token("its-oidc", mine))
+    assert senders.token_of({"authorization": f"Bearer {token('its-oidc', mine)}"}, mine)
+    for account, audience in (("another", mine), ("its-oidc", "trainlet.dev/function/other/f"), (spec.name, mine)):
+        with pytest.raises(AccessError):
+            reviewer.review_trigger(project, spec.name, token(account, audience))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import httpx
 import pytest
 
 WAKE_UP = {
@@ -29,7 +30,7 @@ def test_S1_an_event_that_the_api_did_not_sign_runs_nothing(training: Any, clust
         cluster.post_event(headers, json.dumps(DATA).encode())
     training.eventually(lambda: [status for _, status in cluster.broker.delivered if status in (401, 403)][1:])
     assert training.state(key) == "running"
-    assert cluster.pods("held") == [pod]
+    assert training.pod_of(key) == pod and pod in cluster.pods("held")
     assert set(cluster.broker.dead) == {"forged.1.1"}, "refused for good, not tried again and again"
 
 
@@ -81,3 +82,26 @@ def test_T4_a_dead_letter_is_said_and_its_task_runs_all_the_same(training: Any, 
     training.eventually(lambda: "the broker gave up on it" in training.client.get_task(key).reason, what="it says so")
     cluster.lose_nodes(False)
     assert training.result(key)["attempt"] == 1
+
+
+@pytest.mark.parametrize("cluster", [{"oidc": True}], indirect=True)
+def test_S1_with_oidc_events_come_from_the_api_to_the_broker_and_from_there_to_a_pod(
+    training: Any, cluster: Any
+) -> None:
+    """A real event of the API, posted by a stranger to the broker or brought to the pod by another's identity, does nothing."""
+    cluster.imitates("a broker that checks who sends")
+    training.deploy()
+    key = training.start(0.3)
+    assert training.result(key)["attempt"] == 1
+    headers, body = cluster.broker.accepted[-1]
+    with pytest.raises(httpx.HTTPStatusError, match="401"):
+        cluster.post_event(headers, body)
+    assert cluster.broker.refused == 1
+    audience = f"trainlet.dev/function/{cluster.namespace}/held"
+    another = cluster.kubernetes.token(cluster.namespace, "default", audience=audience)
+    answers = [
+        cluster.serving.request(cluster.namespace, "held", {**headers, "authorization": f"Bearer {token}"}, body, 30.0)
+        for token in (another, "", cluster.kubernetes.token(cluster.namespace, "default"))
+    ]
+    assert answers == [403, 401, 401]
+    assert len(training.client.get_task(key).attempts) == 1

@@ -10,6 +10,7 @@ from trainlet_knative.clusters import Cluster
 from trainlet_knative.objects import all_objects
 from trainlet_knative.objects.jobs import job_sink
 from trainlet_knative.objects.policies import network_policy
+from trainlet_knative.objects.services import service
 from trainlet_knative.objects.triggers import trigger
 
 
@@ -69,6 +70,10 @@ def test_with_oidc_a_service_gets_an_audience_and_a_job_sink_a_policy(
     safe = cluster.model_copy(update={"oidc": True})
     subscriber = trigger(safe, "default", spec)["spec"]["subscriber"]
     assert subscriber["audience"] == "trainlet.dev/function/trainlet-default/digits-train"
+    (container,) = service(safe, "default", spec)["spec"]["template"]["spec"]["containers"]
+    variables = {one["name"]: one["value"] for one in container["env"]}
+    assert variables["TRAINLET_EVENT_AUDIENCE"] == subscriber["audience"], "the worker wants what the broker sends"
+    assert "TRAINLET_EVENT_AUDIENCE" not in str(all_objects(cluster, "default", spec))
     assert "audience" not in trigger(cluster, "default", spec)["spec"]["subscriber"]
     policy = all_objects(safe, "default", job)[-1]
     assert policy["kind"] == "EventPolicy"

@@ -55,6 +55,7 @@ class ImitationCluster:
         drain_s: int = 3600,
         start_s: int = 1200,
         hold_scaled: bool = True,
+        oidc: bool = False,
     ) -> None:
         self.speed = speed
         self.folder = folder
@@ -62,7 +63,7 @@ class ImitationCluster:
         self.kubernetes = KubernetesApi()
         self.serving = Serving(self.kubernetes, folder / "pods", speed, hold_scaled=hold_scaled)
         self.jobs = JobSinks(self.kubernetes, folder / "pods", speed)
-        self.broker = Broker(self.kubernetes, self.serving, self.jobs, speed)
+        self.broker = Broker(self.kubernetes, self.serving, self.jobs, speed, oidc=oidc)
         self._port = _free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         (folder / "kubeconfig").write_text(self.kubernetes.kubeconfig())
@@ -76,6 +77,7 @@ class ImitationCluster:
             "drain_s": drain_s,
             "start_s": start_s,
             "virtual_gpus": True,
+            "oidc": oidc,
         }
         (folder / "cluster.yaml").write_text(yaml.safe_dump(settings))
         self._environment = {

@@ -1,7 +1,8 @@
-"""A stand-in for the Kubernetes API: objects by path, server-side apply, merge patches, lists, token reviews."""
+"""A stand-in for the Kubernetes API: objects by path, server-side apply, merge patches, lists, tokens and their reviews."""
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import secrets
@@ -19,7 +20,7 @@ class KubernetesApi:
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
         self.lock = threading.RLock()
-        self.tokens: dict[str, tuple[str, str, str]] = {}  # token -> (namespace, service account, pod)
+        self.tokens: dict[str, tuple[str, str, str, str]] = {}  # token -> namespace, service account, pod, audience
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -42,10 +43,11 @@ class KubernetesApi:
             }
         )
 
-    def token(self, namespace: str, account: str, pod: str) -> str:
-        """Make the token that the kubelet would mount into a pod."""
-        token = f"ey.{secrets.token_hex(8)}.{secrets.token_hex(8)}"
-        self.tokens[token] = (namespace, account, pod)
+    def token(self, namespace: str, account: str, pod: str = "", audience: str = "trainlet-api") -> str:
+        """Make the token that the kubelet would mount into a pod, or that a service account asks for."""
+        claims = base64.urlsafe_b64encode(json.dumps({"aud": [audience]}).encode()).decode().rstrip("=")
+        token = f"ey.{claims}.{secrets.token_hex(8)}"
+        self.tokens[token] = (namespace, account, pod, audience)
         return token
 
     def put(self, path: str, found: Object) -> None:
@@ -115,14 +117,25 @@ class KubernetesApi:
 
     def _review(self, body: Object) -> Object:
         known = self.tokens.get(body["spec"]["token"])
-        if known is None:
+        if known is None or known[3] not in body["spec"]["audiences"]:
             return {**body, "status": {"authenticated": False, "error": "unknown token"}}
-        namespace, account, pod = known
+        namespace, account, pod, audience = known
         user = {
             "username": f"system:serviceaccount:{namespace}:{account}",
-            "extra": {"authentication.kubernetes.io/pod-name": [pod]},
+            "extra": {"authentication.kubernetes.io/pod-name": [pod]} if pod else {},
         }
-        return {**body, "status": {"authenticated": True, "audiences": body["spec"]["audiences"], "user": user}}
+        return {**body, "status": {"authenticated": True, "audiences": [audience], "user": user}}
+
+    def _create(self, path: str, body: Object) -> Object | None:
+        if path.endswith("/tokenreviews"):
+            return self._review(body)
+        if path.endswith("/selfsubjectreviews"):  # there is one client, and it is the training API
+            return {**body, "status": {"userInfo": {"username": "system:serviceaccount:trainlet:trainlet-api"}}}
+        *_, namespace, _, account, last = path.split("/")
+        if last != "token":
+            return None
+        (audience,) = body["spec"]["audiences"]
+        return {**body, "status": {"token": self.token(namespace, account, audience=audience)}}
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         fake = self
@@ -140,7 +153,7 @@ class KubernetesApi:
 
             def do_POST(self) -> None:
                 body = self.body()
-                self.answer(fake._review(body) if self.path.endswith("/tokenreviews") else None)
+                self.answer(fake._create(urlsplit(self.path).path, body))
 
             def do_PATCH(self) -> None:
                 path, body = urlsplit(self.path).path, self.body()
