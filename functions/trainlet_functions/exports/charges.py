@@ -152,6 +152,39 @@ def values(rows: Sequence[Row], period: Period, parties: Parties) -> dict[str, V
     }
 
 
+# The columns that a row of the ledger is made of again; all others follow from them.
+NEEDED = (
+    "x_Unpriced",
+    "x_RowKind",
+    "x_ChargeId",
+    "SubAccountId",
+    "BillingPeriodStart",
+    "ChargePeriodStart",
+    "ChargePeriodEnd",
+    "BillingCurrency",
+    "BilledCost",
+    "ListCost",
+    "x_LeaseId",
+    "ResourceId",
+    "x_Task",
+    "x_Attempt",
+    "x_Function",
+    "x_DeviceId",
+    "SkuId",
+    "x_Virtual",
+    "x_Rate",
+    "x_Share",
+    "x_ShareOffset",
+    "Tags",
+    "x_Phase",
+    "x_PriceVersion",
+    "ContractedUnitPrice",
+    "ListUnitPrice",
+    "x_CorrectsChargeId",
+    "x_CorrectedPeriod",
+)
+
+
 def row(charge: Mapping[str, Any]) -> Row:
     """Return the row of the ledger that a charge stands for; raises UserError where a charge cannot be one."""
     try:

@@ -143,24 +143,54 @@ def _digits(array: Any) -> Any:
     return compute.binary_join_element_wise(sign, units.cast(pa.string()), ".", digits, "")
 
 
-def read(path: Path, kind: str) -> Iterator[Any]:
-    """Yield the record batches of a file; those of a CSV file hold texts and nulls only."""
+def plain(column: Column, array: Any) -> list[Any]:
+    """Return a Parquet column as plain values: nano-units, UTC seconds, texts; what has another type becomes texts."""
     pa = arrow()
-    if kind == "csv":
-        from pyarrow import csv
+    try:
+        if column.kind == "decimal":
+            if array.type != _type(pa, column):
+                array = array.cast(_type(pa, column))
+            buffers = array.buffers()
+            array = pa.Array.from_buffers(
+                pa.decimal128(PRECISION, 0), len(array), buffers, array.null_count, array.offset
+            )
+            return list(array.cast(pa.int64()).to_pylist())
+        if column.kind == "time":
+            if not pa.types.is_timestamp(array.type) or array.type.tz != "UTC":
+                raise pa.ArrowInvalid("not a time in UTC")
+            return list(array.cast(pa.timestamp("s", tz="UTC")).cast(pa.int64()).to_pylist())
+        if array.type == _type(pa, column):
+            return list(array.to_pylist())
+    except pa.ArrowInvalid:
+        pass
+    return [None if one is None else str(one) for one in array.to_pylist()]
 
-        with path.open("rb") as file:
-            names = file.readline().decode().rstrip("\r\n").split(",")
-        convert = csv.ConvertOptions(
-            column_types={name.strip('"'): pa.string() for name in names},
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        )
-        parse = csv.ParseOptions(newlines_in_values=True)
-        with csv.open_csv(path, parse_options=parse, convert_options=convert) as found:
-            yield from found
-        return
+
+def read(path: Path, kind: str) -> Iterator[Any]:
+    """Yield the record batches of a file; those of CSV hold texts and nulls only. Raises UserError for what is none."""
+    pa = arrow()
+    try:
+        yield from (_read_csv(pa, path) if kind == "csv" else _read_parquet(path))
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path.name} cannot be read as {kind}: {str(error).splitlines()[0]}") from error
+
+
+def _read_csv(pa: Any, path: Path) -> Iterator[Any]:
+    from pyarrow import csv
+
+    with path.open("rb") as file:
+        names = file.readline().decode().rstrip("\r\n").split(",")
+    convert = csv.ConvertOptions(
+        column_types={name.strip('"'): pa.string() for name in names},
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    with csv.open_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True), convert_options=convert) as found:
+        yield from found
+
+
+def _read_parquet(path: Path) -> Iterator[Any]:
     from pyarrow import parquet
 
     with parquet.ParquetFile(path) as file:

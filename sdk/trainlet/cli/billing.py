@@ -17,7 +17,8 @@ def billing() -> None:
     """Close billing periods, read their invoices, and export what they hold."""
 
 
-billing.add_command(exports.export)
+for _command in (exports.export, exports.verify):
+    billing.add_command(_command)
 
 
 @billing.command()

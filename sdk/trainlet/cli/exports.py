@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 import trainlet
@@ -9,7 +11,11 @@ from trainlet.cli import output
 from trainlet.client import connect, stores
 from trainlet.core import bills
 from trainlet.core.clocks import SystemClock, rfc3339
+from trainlet.core.errors import UserError
 from trainlet.core.settings import Settings
+
+if TYPE_CHECKING:
+    from trainlet_functions.exports.verifying import Report
 
 
 @click.command()
@@ -69,3 +75,81 @@ def export(
         click.echo(f"  {invoice.id}  {output.exact(invoice.billed_nano)} {made.currency}  {invoice.rows:,} charges")
     if made.unpriced_skus:
         click.echo(f"without a price, at 0 and marked x_Unpriced: {', '.join(made.unpriced_skus)}")
+
+
+@click.command()
+@click.argument("place", metavar="DIR|s3://...")
+@click.option("--offline", is_flag=True, help="Only what can be told from the files: do not ask the ledger.")
+@output.json_option
+def verify(place: str, offline: bool, as_json: bool) -> int:
+    """Read the exports under a place again, and compare them with FOCUS and with the ledger, to the nano.
+
+    Exits with 1 where anything differs. Of an open period the ledger may have gone on since: that is told, and is no
+    difference.
+    """
+    from trainlet_functions.exports import frames, reading, verifying
+
+    frames.arrow()
+    store = stores.open_store(place)
+    folders = reading.folders(store)
+    if not folders:
+        raise UserError(
+            f"{store.url} holds no export: there is no manifest in it. `trainlet billing export` makes one."
+        )
+    reports: list[Report] = []
+    for folder in folders:
+        if offline:
+            reports.append(verifying.verify(store, folder))
+        else:
+            made = reading.manifest(store, folder)
+            client = connect(Settings.from_environment())
+            with client.billing_rows(made.period, made.scope) as ledger:
+                reports.append(verifying.verify(store, folder, ledger))
+        if not as_json:
+            _show(reports[-1])
+    if as_json:
+        output.print_json([_data(report) for report in reports])
+    return 0 if all(report.ok for report in reports) else 1
+
+
+def _show(report: Report) -> None:
+    made = report.manifest
+    click.echo(f"{report.folder or '.'}: period {made.period}, {'provisional' if made.provisional else 'closed'}")
+    _lines("files", report.files.count, report.files.shown, f"{len(made.parts)} files are as the manifest says")
+    broken = [str(one) for one in report.focus]
+    _lines(
+        "FOCUS", len(broken), broken, f"{made.rows:,} charges hold {report.rules} rules of FOCUS {made.focus_version}"
+    )
+    if report.ledger is not None:
+        same = f"{output.exact(made.billed_nano)} {made.currency}"
+        if not made.provisional:
+            _lines("ledger", report.ledger.count, report.ledger.shown, f"{same} in both, 0 differences")
+        elif not report.since.count:
+            click.echo(f"  ledger  {same} in both, still")
+        else:
+            click.echo(f"  ledger  went on since {made.high_water}: {report.since.count} changes")
+
+
+def _lines(what: str, count: int, shown: list[str], good: str) -> None:
+    if not count:
+        click.echo(f"  {what:7} {good}")
+        return
+    click.echo(f"  {what:7} {count} {'difference' if count == 1 else 'differences'}")
+    for line in shown:
+        click.echo(f"          {line}")
+    if count > len(shown):
+        click.echo(f"          and {count - len(shown)} more")
+
+
+def _data(report: Report) -> dict[str, Any]:
+    return {
+        "folder": report.folder,
+        "ok": report.ok,
+        "period": report.manifest.period,
+        "provisional": report.manifest.provisional,
+        "rules": report.rules,
+        "files": report.files.shown,
+        "focus": [str(one) for one in report.focus],
+        "ledger": None if report.ledger is None else report.ledger.shown,
+        "since": report.since.shown,
+    }
