@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -40,28 +43,13 @@ def victims(home: Any, run: Any) -> dict[str, int]:
     return {name: pid for name, pid in found.items() if pid is not None and psutil.pid_exists(pid)}
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_T3_whatever_is_killed_at_random_the_run_ends_right(alone: Any, faulty: Any, tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)
-    path = tmp_path / "steps"
-    begin = time.time()
-    run = faulty.count.with_options(retries=20).spawn(STEPS, 0.05, str(path))
-    killed: list[str] = []
-    for _ in range(3):
-        seen = len(path.read_text().splitlines()) if path.exists() else 0
-        goal = seen + chance.randrange(1, 15)
-        alone.eventually(
-            lambda goal=goal: run.state != "running" or (path.exists() and len(path.read_text().splitlines()) >= goal),
-            90,
-        )
-        alive = victims(alone, run)
-        for name in chance.sample(sorted(alive), k=chance.randrange(1, len(alive) + 1)):
-            os.kill(alive[name], signal.SIGKILL)
-            killed.append(name)
-    result = run.result(120)
-    took = time.time() - begin
-    assert killed and result["sum"] == sum(range(STEPS)), killed
+def written(path: Path) -> int:
+    """Return how many steps all attempts have run so far."""
+    return len(path.read_text().splitlines()) if path.exists() else 0
 
+
+def holds(run: Any, took_s: float) -> None:
+    """Check what no kill may break: T1, T7 and M1."""
     attempts = run.task("count").attempts
     assert [one.epoch for one in attempts] == list(range(1, len(attempts) + 1)), "T1"
     assert [one.state for one in attempts].count("succeeded") == 1
@@ -78,7 +66,74 @@ def test_T3_whatever_is_killed_at_random_the_run_ends_right(alone: Any, faulty: 
     rows = sorted((row.device, row.start_s, row.end_s) for row in run.usage().rows)
     for before, after in itertools.pairwise(rows):
         assert before[0] != after[0] or before[2] <= after[1], "M1: no second of a device is billed twice"
-    assert run.usage().gpu_seconds <= took
+    assert run.usage().gpu_seconds <= took_s
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_T3_whatever_is_killed_at_random_the_run_ends_right(alone: Any, faulty: Any, tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    path = tmp_path / "steps"
+    begin = time.time()
+    run = faulty.count.with_options(retries=20).spawn(STEPS, 0.05, str(path))
+    killed: list[str] = []
+    for _ in range(3):
+        goal = written(path) + chance.randrange(1, 15)
+        alone.eventually(lambda goal=goal: run.state != "running" or written(path) >= goal, 90)
+        alive = victims(alone, run)
+        for name in chance.sample(sorted(alive), k=chance.randrange(1, len(alive) + 1)):
+            os.kill(alive[name], signal.SIGKILL)
+            killed.append(name)
+    result = run.result(120)
+    took = time.time() - begin
+    assert killed and result["sum"] == sum(range(STEPS)), killed
+    holds(run, took)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_T3_a_run_outlives_its_dispatchers_whatever_dies_with_them(
+    alone: Any, faulty: Any, tmp_path: Path, seed: int
+) -> None:
+    """A kernel dies, alone or with all the rest, and the next one resumes the run, before or after it was given up."""
+    steps = 240  # more than two leases' worth: attempts go on for one after their dispatcher
+    chance = random.Random(seed)
+    path = tmp_path / "steps"
+    script = tmp_path / "drive.py"
+    script.write_text(
+        "import sys, faulty, trainlet as tl\n"
+        "run = tl.runs.get(sys.argv[1]).resume() if len(sys.argv) > 1 else \\\n"
+        f"    faulty.count.with_options(retries=20).spawn({steps}, 0.05, {str(path)!r})\n"
+        "print(run.id, flush=True)\n"
+        "run.wait(300)\n"
+    )
+
+    def dispatch(*known: str) -> subprocess.Popen[str]:
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent / "code")}
+        command = [sys.executable, str(script), *known]
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        stack.enter_context(process)
+        stack.callback(process.kill)
+        return process
+
+    begin = time.time()
+    with contextlib.ExitStack() as stack:
+        dispatcher = dispatch()
+        assert dispatcher.stdout is not None
+        run = tl.runs.get(dispatcher.stdout.readline().strip())
+        for _ in range(2):
+            goal = written(path) + chance.randrange(1, 15)
+            alone.eventually(lambda goal=goal: written(path) >= goal, 90)
+            others = victims(alone, run)
+            for name in chance.sample(sorted(others), k=chance.randrange(len(others) + 1)):
+                os.kill(others[name], signal.SIGKILL)
+            dispatcher.kill()
+            dispatcher.wait()
+            if chance.random() < 0.5:
+                alone.eventually(lambda: run.state == "canceled", 60)
+                assert "nobody waits" in run.reason
+            dispatcher = dispatch(run.id)
+        assert dispatcher.wait(200) == 0
+    assert run.result(10)["sum"] == sum(range(steps))
+    holds(run, time.time() - begin)
 
 
 def test_cancel_at_every_state_stops_the_run_and_the_bill(alone: Any, faulty: Any, tmp_path: Path) -> None:
