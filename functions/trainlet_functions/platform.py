@@ -71,6 +71,7 @@ class Platform:
         self.store: ObjectStore = open_store(store_url)
         self.signer = Signer.load(Path(os.environ.get("TRAINLET_SIGNING_KEY_FILE") or home / "signing.key"))
         self._cluster = cluster
+        self._unused_s = UNUSED_S if cluster is None else cluster.unused_s
         self._reviewer: TokenReviewer | None = None
         self.closing = threading.Event()
         self.backend: FunctionBackend
@@ -273,10 +274,20 @@ class Platform:
         """Have the backend make what it keeps in the outside world what it should be."""
         if self._supervisor.leading:
             with self.database.read() as tx:
-                kept, projects = functions.kept(tx, unused_s=UNUSED_S), functions.projects(tx)
+                kept, projects = functions.kept(tx, unused_s=self._unused_s), functions.projects(tx)
             self.backend.keep(kept, projects)
+            self._note_cold_starts({project for project, _ in kept})
         self.closing.wait(KEEP_UP_S if self._supervisor.leading else TICK_S)
         return 0.0
+
+    def _note_cold_starts(self, projects: set[str]) -> None:
+        """Remember how pods started while they are there: a warm pod stays for longer than the pause between two looks."""
+        for project in sorted(projects):
+            starts = {name: one.cold_start for name, one in self.backend.status(project).items() if one.cold_start}
+            if starts:
+                with self.database.write() as tx:
+                    for name, phases in starts.items():
+                        functions.note_cold_start(tx, project, name, phases)
 
     def _work_triggers(self, _seen: int) -> float:
         return 0.0 if self._engine.work() else self._engine.seconds_to_next(1.0)

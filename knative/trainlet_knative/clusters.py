@@ -38,7 +38,8 @@ class Cluster(Value):
     `namespace` holds `{project}`: a namespace per project keeps tenants apart. `drain_s` is how long a pod may take to
     end when it must go; Knative's `max-revision-timeout-seconds` has to allow it. `warm_s` is how long an idle worker
     stays, `start_s` how long a new one may take with its node and image, `unreachable_s` when a pod of a lost node is
-    given up (None: Kubernetes' five minutes). `max_timeout_s` bounds the `timeout=` of steps. `spot` are the taints of
+    given up (None: Kubernetes' five minutes). `unused_s` is how long a function keeps its objects that nobody uses; they come
+    back when it is used again. `max_timeout_s` bounds the `timeout=` of steps. `spot` are the taints of
     nodes that may vanish: steps that save checkpoints tolerate them. `store_secret` names a Secret of the project's
     namespace with the store's credentials as environment variables; `service_account_annotations` give pods a cloud
     identity instead. `steps_choose_nodes: false` refuses node selectors, tolerations and affinities that somebody wrote
@@ -61,6 +62,7 @@ class Cluster(Value):
     warm_s: int = Field(default=60, ge=0, le=3600)
     start_s: int = Field(default=1200, ge=60, le=86400)
     unreachable_s: int | None = Field(default=20, ge=0, le=3600)
+    unused_s: int = Field(default=30 * 86400, ge=3600)
     max_timeout_s: float | None = Field(default=None, gt=0)
     shared_memory: Quantity = "8Gi"
     run_as_user: int | None = Field(default=None, ge=1)

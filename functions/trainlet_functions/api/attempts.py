@@ -30,7 +30,7 @@ def _worker(body: wire.ClaimRequest) -> attempts.WorkerIdentity:
         if kind == "worker":
             if g.identity.worker not in (None, body.worker):
                 raise AccessError(f"This is the token of {g.identity.worker}, which cannot claim for {body.worker}.")
-            return attempts.WorkerIdentity(g.identity.project, function, body.worker)
+            return attempts.WorkerIdentity(g.identity.project, function, body.worker, body.revision)
     raise AccessError("Only a worker's own token can claim work.")
 
 

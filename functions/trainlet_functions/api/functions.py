@@ -65,9 +65,17 @@ def list_(platform: Platform, cursor: str | None, limit: int | None) -> wire.Pag
 def _deployments(platform: Platform, names: list[str]) -> Mapping[str, wire.Deployment]:
     """Return what the backend knows of these functions; that it cannot be asked is worth knowing too."""
     try:
-        return platform.backend.status(project(), names[0] if len(names) == 1 else None)
+        found = platform.backend.status(project(), names[0] if len(names) == 1 else None)
     except PlatformError as error:
         return dict.fromkeys(names, wire.Deployment(ready=False, reason=f"not known: {error}"))
+    if all(one.cold_start for one in found.values()):
+        return found
+    with platform.database.read() as tx:
+        known = functions.cold_starts(tx, project())
+    return {
+        name: one if one.cold_start else one.model_copy(update={"cold_start": known.get(name, {})})
+        for name, one in found.items()
+    }
 
 
 @routes.add("POST", "/v1/functions/{name}:invoke", body=wire.Invoke, reply=wire.TaskView, statuses=(200, 202))

@@ -38,6 +38,7 @@ class WorkerIdentity:
     project: str
     function: str
     worker: str
+    revision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ def note_worker(tx: Transaction, worker: WorkerIdentity, url: str | None, *, bus
     values: dict[str, Any] = {"seen_ns": tx.now_ns, "busy": busy, "silent": False, "function": worker.function}
     if url is not None:
         values["url"] = url
+    if worker.revision is not None:
+        values["revision"] = worker.revision
     this = {"in_project": worker.project, "this_id": worker.worker}
     if not tx.run(_WORKER, {**values, **this}):
         tx.insert(table, id=worker.worker, project=worker.project, **values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,7 +13,7 @@ from trainlet.core import wire
 from trainlet.core.errors import NotFoundError
 from trainlet.core.specs import FunctionSpec
 from trainlet_functions.state import schema, views
-from trainlet_functions.state.database import Transaction
+from trainlet_functions.state.database import Transaction, dumps, loads
 
 _TABLE = schema.functions
 
@@ -64,6 +65,23 @@ def kept(tx: Transaction, *, unused_s: float) -> list[tuple[str, FunctionSpec]]:
 def projects(tx: Transaction) -> list[str]:
     """Return every project that ever registered a function."""
     return [row.project for row in tx.all(sa.select(_TABLE.c.project).distinct().order_by(_TABLE.c.project))]
+
+
+def note_cold_start(tx: Transaction, project: str, name: str, phases: Mapping[str, float]) -> None:
+    """Remember how the newest pod of a function started; the same again writes nothing."""
+    table = schema.cold_starts
+    where = (table.c.project == project) & (table.c.function == name)
+    known = tx.all(sa.select(table.c.phases).where(where))
+    if not known:
+        tx.insert(table, project=project, function=name, phases=dumps(dict(phases)))
+    elif loads(known[0].phases) != phases:
+        tx.run(table.update().where(where).values(phases=dumps(dict(phases))))
+
+
+def cold_starts(tx: Transaction, project: str) -> dict[str, dict[str, float]]:
+    """Return how the newest pod of each function of a project started, in seconds by phase."""
+    table = schema.cold_starts
+    return {row.function: loads(row.phases) for row in tx.all(sa.select(table).where(table.c.project == project))}
 
 
 @functools.lru_cache(maxsize=1024)

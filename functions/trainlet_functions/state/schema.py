@@ -346,7 +346,16 @@ workers = Table(
     Column("busy", Boolean, nullable=False),
     Column("silent", Boolean, nullable=False),
     Column("seen_ns", BigInteger, nullable=False),
+    Column("revision", Text),  # of the Service, for a worker in a pod
     Index("workers_by_function", "project", "function", "busy"),
+)
+
+cold_starts = Table(  # the last one of each function: its pod may be gone when somebody asks
+    "cold_starts",
+    metadata,
+    Column("project", Text, primary_key=True),
+    Column("function", Text, primary_key=True),
+    Column("phases", Text, nullable=False),
 )
 
 leaders = Table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import sqlalchemy as sa
@@ -125,12 +126,13 @@ def function_view(tx: Transaction, row: sa.Row[Any]) -> wire.FunctionView:
     """Build the view of a function with its workers of now."""
     table = schema.workers
     where = (table.c.project == row.project) & (table.c.function == row.name)
-    flags = [bool(one.busy) for one in tx.all(sa.select(table.c.busy).where(where))]
+    found = tx.all(sa.select(table.c.busy, table.c.revision).where(where))
     return wire.FunctionView(
         name=row.name,
         digest=row.digest,
         spec=FunctionSpec.model_validate_json(row.spec),
         created_at=rfc3339(row.created_ns),
-        workers=len(flags),
-        busy=sum(flags),
+        workers=len(found),
+        busy=sum(bool(one.busy) for one in found),
+        revisions=dict(sorted(Counter(one.revision for one in found if one.revision).items())),
     )

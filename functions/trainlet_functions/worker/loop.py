@@ -203,6 +203,12 @@ class Worker:
         return f"{self._process}.{uuid.uuid4().hex}"
 
     def _request(self, sender: str | None = None) -> ClaimRequest:
-        devices = None if self._settings.devices is None else list(self._settings.devices)
-        mine = self._settings.worker
-        return ClaimRequest(worker=mine, nonce=self._nonce, url=self._url, devices=devices, event_token=sender)
+        mine = self._settings
+        return ClaimRequest(
+            worker=mine.worker,
+            nonce=self._nonce,
+            url=self._url,
+            devices=None if mine.devices is None else list(mine.devices),
+            event_token=sender,
+            revision=mine.revision,
+        )

@@ -20,7 +20,7 @@ class WorkerSettings(Value):
 
     `token_file` holds a token that is renewed under the worker's feet, as Kubernetes does. `devices` are those of this
     pod; None where the API hands them out. A worker that `stays` never leaves because it is idle: somebody else decides.
-    With an `event_audience` events are taken only with a token for it.
+    With an `event_audience` events are taken only with a token for it. `revision` is the Knative Revision of this pod.
     """
 
     api: str
@@ -38,6 +38,7 @@ class WorkerSettings(Value):
     devices: tuple[Device, ...] | None = None
     stays: bool = False
     event_audience: str | None = None
+    revision: str | None = None
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> WorkerSettings:
@@ -72,6 +73,7 @@ class WorkerSettings(Value):
             platform_file=Path(platform_file) if platform_file else None,
             devices=tuple(local_inventory(env).devices()) if in_pod else None,
             stays=in_pod,
+            revision=env.get("K_REVISION") or None,
             event_audience=env.get("TRAINLET_EVENT_AUDIENCE") or None,
         )
 

@@ -146,8 +146,12 @@ def _cold_start(view: wire.FunctionView) -> str:
 
 
 def _revision(view: wire.FunctionView) -> str:
+    """Say which Revision is the newest, or why it does not run, and which ones workers still serve beside it."""
     state = view.deployment
-    return "" if state is None else state.reason or state.revision
+    if state is None:
+        return ""
+    others = [f"{name} ({count})" for name, count in view.revisions.items() if name != state.revision]
+    return ", ".join([state.reason or state.revision, *others])
 
 
 @click.command()

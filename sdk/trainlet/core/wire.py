@@ -102,7 +102,7 @@ class Deployment(Reply):
     """How a function's pods are doing on a cluster.
 
     `reason` says why it is not ready, or why a pod that is wanted does not run. `failed`: it will not become ready by
-    itself. `cold_start` is how long the newest ready pod took, in seconds by phase.
+    itself. `cold_start` is how long the newest pod took that became ready, in seconds by phase; it may be gone by now.
     """
 
     ready: bool
@@ -115,12 +115,15 @@ class Deployment(Reply):
 
 
 class FunctionView(Reply):
+    """A function. `revisions` is how many of its workers serve which Revision: after a change old ones may still be busy."""
+
     name: Name
     digest: Sha256
     spec: FunctionSpec
     created_at: str
     workers: int = 0
     busy: int = 0
+    revisions: dict[str, int] = {}
     deployment: Deployment | None = None
 
 
@@ -289,7 +292,8 @@ class ClaimRequest(Request):
     `nonce` names this claim: the same worker and nonce again, after a lost reply, gets the same attempt. What is before
     its first dot, if there is one, names the worker's process: another one tells that the earlier one has died. `url` is
     where the worker takes events; `devices` are those it found itself (Knative), else the API assigns them. `event_token`
-    is the identity that came with the event, where senders have one: the API has it reviewed before it decides.
+    is the identity that came with the event, where senders have one: the API has it reviewed before it decides. `revision`
+    is the one of the Service that the worker belongs to.
     """
 
     worker: Key
@@ -297,6 +301,7 @@ class ClaimRequest(Request):
     url: str | None = None
     devices: list[Device] | None = None
     event_token: str | None = Field(default=None, max_length=16_384)
+    revision: str | None = Field(default=None, max_length=253)
 
 
 class ClaimReply(Reply):

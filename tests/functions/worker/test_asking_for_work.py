@@ -71,6 +71,12 @@ def test_a_worker_that_finds_no_api_asks_until_there_is_one(bench: Any) -> None:
     assert worker.poll() is None
 
 
+def test_a_worker_in_a_pod_says_which_revision_it_serves(bench: Any) -> None:
+    bench.start(K_REVISION="train-00002")
+    bench.eventually(lambda: bench.api.asks)
+    assert bench.api.asks[0].revision == "train-00002"
+
+
 def test_an_idle_worker_goes_after_its_time_with_status_0(bench: Any) -> None:
     worker = bench.start(TRAINLET_WARM_S="0.3")
     assert worker.wait(20) == 0

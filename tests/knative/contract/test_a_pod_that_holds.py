@@ -17,6 +17,8 @@ def test_a_task_outlives_the_window_without_a_floor(training: Any, cluster: Any)
     pod = training.pod_of(key)
     cluster.redeploy("held")
     training.eventually(lambda: len(cluster.revisions("held")) == 2)
+    old, _ = cluster.revisions("held")
+    assert training.client.get_function("held").revisions == {old: 1}, "the worker says which one it serves"
     found = training.result(key, timeout_s=cluster.seconds(240) + 90)
     assert (found["pods"], found["attempt"]) == ([pod], 1), "one attempt, on the pod that it began on"
     seen = cluster.look_at_holds(pod)
