@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
+FOCUS_PYTHON ?= python3.12
 
-.PHONY: demo test test-crash test-torch test-minimum test-newest test-image bench bench-checkpoint lint types layers locks locks-current check clean
+.PHONY: demo test test-crash test-torch test-focus test-minimum test-newest test-image bench bench-checkpoint lint types layers locks locks-current check clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -51,6 +52,14 @@ $(VENV)-torch/.ready: $(BIN)/uv pyproject.toml
 
 test-torch: $(VENV)-torch/.ready  ## Run the tests that need PyTorch, Lightning and transformers, in an environment of their own.
 	OMP_NUM_THREADS=1 $(VENV)-torch/bin/python -m pytest -q -W default -p no:cacheprovider tests/sdk/integrations $(PYTEST_ARGS)
+
+$(VENV)-focus/.ready: $(BIN)/uv pyproject.toml
+	$(BIN)/uv venv --quiet --clear --python $(FOCUS_PYTHON) $(VENV)-focus
+	$(BIN)/uv pip install --quiet --python $(VENV)-focus/bin/python --group focus
+	@touch $@
+
+test-focus: $(VENV)/.dev $(VENV)-focus/.ready  ## Ask the official validator of FOCUS about an export: make test-focus FOCUS_PYTHON=python3.12
+	TRAINLET_TEST_FOCUS_VALIDATOR=$(abspath $(VENV)-focus/bin/focus-validator) $(BIN)/python -m pytest -q -n 2 tests/functions/exports/test_the_official_validator_agrees.py $(PYTEST_ARGS)
 
 bench: $(VENV)/.dev  ## Measure, beside a peer where one exists; JSON on stdout and in benchmarks/results.json.
 	$(BIN)/python benchmarks/run.py
