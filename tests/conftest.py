@@ -20,6 +20,7 @@ def isolated_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     for name in (
         "TRAINLET_API",
         "TRAINLET_TOKEN",
+        "TRAINLET_TOKEN_FILE",
         "TRAINLET_PROJECT",
         "TRAINLET_DATABASE_URL",
         "TRAINLET_VIRTUAL_GPUS",

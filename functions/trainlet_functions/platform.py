@@ -146,11 +146,13 @@ class Platform:
     def identify(self, token: str) -> Identity:
         """Return who a bearer token belongs to: one of ours, a pod's, or a sender's on the cluster. Raises AccessError."""
         if self._reviewer is not None and token.count(".") == 2:  # a JSON Web Token; ours have no dots
-            from trainlet_knative.reviews import SenderIdentity
+            from trainlet_knative.reviews import ClientIdentity, SenderIdentity
 
             found = self._reviewer.review(token)
             if isinstance(found, SenderIdentity):
                 return Identity(found.project, frozenset({"events"}), f"service account {found.account}")
+            if isinstance(found, ClientIdentity):
+                return Identity(found.project, frozenset({"client"}), f"pod {found.pod}")
             label = f"pod {found.worker}"
             return Identity(found.project, frozenset({f"worker:{found.function}"}), label, worker=found.worker)
         with self.database.read() as tx:

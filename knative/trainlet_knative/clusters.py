@@ -9,9 +9,9 @@ from __future__ import annotations
 import ipaddress
 import re
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import Field, StringConstraints, ValidationError, field_validator
+from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from trainlet.core.durations import nearest
 from trainlet.core.errors import UserError
@@ -43,7 +43,8 @@ class Cluster(Value):
     nodes that may vanish: steps that save checkpoints tolerate them. `store_secret` names a Secret of the project's
     namespace with the store's credentials as environment variables; `service_account_annotations` give pods a cloud
     identity instead. `steps_choose_nodes: false` refuses node selectors, tolerations and affinities that somebody wrote
-    on a step in Kubeflow Pipelines, so that only the GPU catalogue places it.
+    on a step in Kubeflow Pipelines, so that only the GPU catalogue places it. `kubeflow_namespaces` names the project of
+    each namespace whose pods may use the training API with their own service-account token.
     `sink` is a URL that hears of each attempt's end as a CloudEvent. `virtual_gpus` is for clusters
     without GPUs: nothing is asked for, the books still count. `public_key` verifies the training API's events; the API
     itself knows its own.
@@ -77,6 +78,7 @@ class Cluster(Value):
     node_cidrs: tuple[str, ...] = ()
     store_secret: Label | None = None
     service_account_annotations: dict[str, str] = {}
+    kubeflow_namespaces: dict[Label, Label] = {}
     kueue_queue: Label | None = None
     job_ttl_s: int = Field(default=3600, ge=0)
 
@@ -98,6 +100,20 @@ class Cluster(Value):
         for one in cidrs:
             ipaddress.ip_network(one)
         return cidrs
+
+    @model_validator(mode="after")
+    def _two_kinds_of_namespaces(self) -> Self:
+        for namespace, project in self.kubeflow_namespaces.items():
+            if self.project_of(namespace) is not None:
+                raise ValueError(
+                    f"kubeflow_namespaces: {namespace} is a namespace of steps (namespace={self.namespace!r}), whose pods "
+                    "are workers. Name the namespace in which the pods of pipelines run"
+                )
+            try:
+                self.namespace_of(project)
+            except UserError as error:
+                raise ValueError(f"kubeflow_namespaces: {error}") from error
+        return self
 
     def namespace_of(self, project: str) -> str:
         """Return the namespace of a project; UserError when its name makes none."""

@@ -28,6 +28,7 @@ PLURALS = {
     "NetworkPolicy": "networkpolicies",
     "PersistentVolumeClaim": "persistentvolumeclaims",
     "Pod": "pods",
+    "PodDefault": "poddefaults",
     "PodDisruptionBudget": "poddisruptionbudgets",
     "Revision": "revisions",
     "Role": "roles",

@@ -35,11 +35,18 @@ def example_catalogue() -> str:
 
 
 def objects(
-    settings: Path, projects: Sequence[str], *, image: str, overlay: str = "production", prices: str | None = None
+    settings: Path,
+    projects: Sequence[str],
+    *,
+    image: str,
+    overlay: str = "production",
+    prices: str | None = None,
+    pod_defaults: bool = False,
 ) -> list[Object]:
     """Return the objects of the API and of its projects' namespaces, in the order in which they are applied.
 
-    `settings` is an admin's cluster.yaml; a GPU catalogue that it names is read from beside it.
+    `settings` is an admin's cluster.yaml; a GPU catalogue that it names is read from beside it. With `pod_defaults` each of
+    the `kubeflow_namespaces` gets the PodDefault that mounts a token into pods which ask for one.
     """
     if overlay not in OVERLAYS:
         raise UserError(f"There is no overlay {overlay!r}. {nearest(overlay, OVERLAYS)}")
@@ -61,6 +68,10 @@ def objects(
             for policy in kustomizations.render(FOLDER / "oidc" / "project", namespace):
                 policy["spec"]["to"][0]["ref"]["name"] = cluster.broker
                 made.append(policy)
+    if pod_defaults and not cluster.kubeflow_namespaces:
+        raise UserError(f"{settings} has no kubeflow_namespaces. Add `kubeflow_namespaces: {{NAMESPACE: PROJECT}}`.")
+    for each in cluster.kubeflow_namespaces if pod_defaults else ():
+        made += kustomizations.render(FOLDER / "kubeflow", Changes(namespace=each))
     return made
 
 

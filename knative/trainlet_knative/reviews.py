@@ -2,6 +2,7 @@
 
 A worker in a pod has no secret of ours. Kubernetes mounts a token into it that names its service account and the pod
 itself, is good for the training API only, and is renewed every hour; a TokenReview turns it into (project, function, pod).
+A pod of Kubeflow has such a token, too, and acts for the project that the cluster's settings give its namespace.
 Knative's senders (a Trigger, a source) have tokens for the audience of whom they send to, with the service account of
 their namespace. That audience is another one here, so that neither kind of token is good for what the other may do.
 
@@ -30,6 +31,10 @@ STALE_S = 900.0  # how long an answer is good for while nobody can be asked
 _MOST = 10_000
 
 
+class UnknownNamespace(AccessError):
+    """Raised when Kubernetes knows the pod, and its namespace belongs to no project."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodIdentity:
     """The worker that a token belongs to."""
@@ -40,6 +45,14 @@ class PodIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientIdentity:
+    """A pod of Kubeflow, which may do for its project what a person may."""
+
+    project: str
+    pod: str
+
+
+@dataclass(frozen=True, slots=True)
 class SenderIdentity:
     """Somebody in a project's namespace who may bring events in, and nothing else."""
 
@@ -47,7 +60,7 @@ class SenderIdentity:
     account: str
 
 
-Identity = PodIdentity | SenderIdentity
+Identity = PodIdentity | ClientIdentity | SenderIdentity
 
 
 class TokenReviewer:
@@ -62,10 +75,11 @@ class TokenReviewer:
         self._lock = threading.Lock()
 
     def review(self, token: str) -> Identity:
-        """Return the worker or the sender of events that the token belongs to.
+        """Return the worker, the pod of Kubeflow or the sender of events that the token belongs to.
 
         Raises AccessError when Kubernetes does not know the token, when it is meant for somebody else or names no pod or
-        service account of a project; PlatformError when Kubernetes cannot be asked and has not answered lately.
+        service account of a project, UnknownNamespace when the namespace of a pod belongs to no project; PlatformError when
+        Kubernetes cannot be asked and has not answered lately.
         """
         key = hashlib.sha256(token.encode()).hexdigest()
         now_ns = self._clock.boot_ns()
@@ -140,18 +154,31 @@ class TokenReviewer:
             )
         name = str(user.get("username", ""))
         namespace, _, account = name.removeprefix(_USER).partition(":")
-        project = self._cluster.project_of(namespace)
         pod = (user.get("extra") or {}).get(_POD) or [""]
-        if name.startswith(_USER) and account and project is not None:
+        if name.startswith(_USER) and account:
             if AUDIENCE in meant and pod[0]:
-                return PodIdentity(project, account, f"{namespace}.{pod[0]}")
-            if EVENTS_AUDIENCE in meant:
+                return self._pod(namespace, account, pod[0])
+            project = self._cluster.project_of(namespace)
+            if EVENTS_AUDIENCE in meant and project is not None:
                 return SenderIdentity(project, f"{namespace}/{account}")
         raise AccessError(
-            f"{name or 'The token'} is no pod of a function that trainlet deployed."
+            f"{name or 'The token'} is no pod: the training API takes the tokens of pods only."
             if AUDIENCE in meant
             else f"{name or 'The token'} is no service account in the namespace of a project."
         )
+
+    def _pod(self, namespace: str, account: str, pod: str) -> PodIdentity | ClientIdentity:
+        project = self._cluster.project_of(namespace)
+        if project is not None:
+            return PodIdentity(project, account, f"{namespace}.{pod}")
+        given = self._cluster.kubeflow_namespaces.get(namespace)
+        if given is None:
+            raise UnknownNamespace(
+                f"The namespace {namespace} (of pod {pod}, service account {account}) belongs to no project. An admin adds "
+                f"`kubeflow_namespaces: {{{namespace}: PROJECT}}` to cluster.yaml, runs `trainlet install` and restarts the "
+                "training API."
+            )
+        return ClientIdentity(given, f"{namespace}.{pod}")
 
 
 def _spec(token: str) -> dict[str, object]:

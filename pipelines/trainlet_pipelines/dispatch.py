@@ -79,7 +79,7 @@ class _Dispatch:
         body = self._body()
         labels = {"kfp.run": self._run_id.removeprefix("kfp-")}
         self._client.put_run(self._run_id, wire.RunCreate(pipeline=self._pipeline, labels=labels))
-        lease = leases.Lease(self._client.url, self._client.token, self._lease, self._key)
+        lease = leases.Lease(self._client.url, lambda: self._client.token, self._lease, self._key)
         signal.signal(signal.SIGTERM, lambda *_: _leave(lease))
         lease.start()
         try:

@@ -15,10 +15,18 @@ from trainlet_functions.billing import pricefiles
 from trainlet_knative import installs, kustomizations
 from trainlet_knative.clusters import Cluster
 from trainlet_knative.kustomizations import Changes, render
+from trainlet_knative.objects import identities
 
 GOLDEN = Path(__file__).parent / "golden"
 KUSTOMIZE = os.environ.get("TRAINLET_TEST_KUSTOMIZE")
-FOLDERS = ["base", "project", "oidc/api", "oidc/project", *(f"overlays/{name}" for name in installs.OVERLAYS)]
+FOLDERS = [
+    "base",
+    "project",
+    "kubeflow",
+    "oidc/api",
+    "oidc/project",
+    *(f"overlays/{name}" for name in installs.OVERLAYS),
+]
 
 
 @pytest.fixture
@@ -114,6 +122,21 @@ def test_a_project_gets_a_namespace_a_role_and_a_broker(settings: Path) -> None:
     settings.write_text(settings.read_text().replace("broker: default", "broker: kafka"))
     kinds = {each["kind"] for each in installs.objects(settings, ["vision"], image="api:1")}
     assert "Broker" not in kinds, "one of another name is the admin's own"
+
+
+def test_each_namespace_of_kubeflow_gets_the_pod_default_that_mounts_a_token(settings: Path) -> None:
+    with pytest.raises(UserError, match=r"cluster\.yaml has no kubeflow_namespaces. Add"):
+        installs.objects(settings, [], image="api:1", pod_defaults=True)
+    settings.write_text(settings.read_text() + "kubeflow_namespaces: {team-a: vision, team-b: speech}\n")
+    made = installs.objects(settings, [], image="api:1", pod_defaults=True)
+    found = {each["metadata"]["namespace"]: each["spec"] for each in made if each["kind"] == "PodDefault"}
+    assert set(found) == {"team-a", "team-b"}
+    spec = found["team-a"]
+    assert spec["selector"]["matchLabels"] == {identities.POD_TOKEN_LABEL: "true"}
+    assert spec["env"] == [{"name": "TRAINLET_TOKEN_FILE", "value": identities.TOKEN_FILE}]
+    assert spec["volumes"][0]["projected"] == identities.token_volume()["projected"], "as for workers"
+    assert spec["volumeMounts"][0]["mountPath"] == identities.TOKEN_FOLDER
+    assert not [each for each in installs.objects(settings, [], image="api:1") if each["kind"] == "PodDefault"]
 
 
 def test_no_rights_in_the_cluster_but_the_review_of_tokens(settings: Path) -> None:

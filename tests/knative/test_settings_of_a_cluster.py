@@ -56,6 +56,10 @@ def test_a_wrong_catalogue_is_named_by_its_own_file(tmp_path: Path) -> None:
         (GOOD + "shared_memory: 8 GB", "shared_memory='8 GB'"),
         (GOOD + "run_as_user: 0", "run_as_user=0"),
         (GOOD + "gpus: nowhere.yaml", r"nowhere\.yaml cannot be read"),
+        (GOOD + "kubeflow_namespaces: {Team: p}", r"kubeflow_namespaces.Team"),
+        (GOOD + "kubeflow_namespaces: {team: Vision}", r"kubeflow_namespaces.team='Vision'"),
+        (GOOD + "kubeflow_namespaces: {trainlet-a: p}", "trainlet-a is a namespace of steps"),
+        (GOOD + f"kubeflow_namespaces: {{team: {'p' * 60}}}", "which is no DNS label"),
         ("", "holds no settings"),
     ],
 )

@@ -18,6 +18,7 @@ from trainlet_functions.api.problems import Unauthorized, WrongProtocol
 from trainlet_functions.platform import Platform
 from trainlet_functions.state import tokens
 from trainlet_functions.state.database import wait_until
+from trainlet_knative.reviews import UnknownNamespace
 
 P = ParamSpec("P")
 Access = Literal["public", "events", "client", "admin", "worker", "attempt"]
@@ -146,6 +147,8 @@ def identity(platform: Platform) -> tokens.Identity:
     token = cookie or bearer()
     try:
         return platform.identify(token)
+    except UnknownNamespace:
+        raise  # somebody known, who may not
     except AccessError as error:
         raise Unauthorized(str(error)) from error
 

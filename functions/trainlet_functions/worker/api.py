@@ -11,7 +11,6 @@ from typing import TypeVar
 from trainlet.client import ApiUnreachable
 from trainlet.client.http import Client
 from trainlet.core import wire
-from trainlet.core.errors import PlatformError
 from trainlet_functions.worker.settings import WorkerSettings
 
 _Reply = TypeVar("_Reply")
@@ -26,7 +25,6 @@ class Api:
         self._parent = os.getppid()
         self._lock = threading.Lock()
         self._url = settings.api
-        self._token = settings.current_token()
         self._connect()
         self._lost_since: float | None = None
 
@@ -42,12 +40,10 @@ class Api:
 
     def claim(self, task: str, epoch: int, body: wire.ClaimRequest) -> wire.ClaimReply:
         """Claim an attempt; no retry, because the caller has to answer within a second."""
-        self._renew_token()
         return self._call(lambda _: self._quick.claim(task, epoch, body, retry_s=0))
 
     def claim_next(self, body: wire.ClaimRequest) -> wire.ClaimReply | None:
         """Ask for the oldest dispatched task."""
-        self._renew_token()
         return self._call(lambda client: client.claim_next(self._settings.function, body, retry_s=0.5))
 
     def heartbeat(self, task: str, epoch: int, token: str, body: wire.HeartbeatRequest) -> wire.HeartbeatReply:
@@ -80,18 +76,8 @@ class Api:
                 self._url = url
                 self._connect()
 
-    def _renew_token(self) -> None:
-        """Use the token of now: one that Kubernetes mounts lives for an hour."""
-        with self._lock:
-            try:
-                token = self._settings.current_token()
-            except PlatformError as error:
-                raise ApiUnreachable(str(error)) from error
-            if token != self._token:
-                self._token = token
-                self._connect()
-
     def _connect(self) -> None:
-        self._client = Client(self._url, self._token, timeout_s=10.0)
+        token = self._settings.token_file or self._settings.token
+        self._client = Client(self._url, token, timeout_s=10.0)
         # For what has to be decided within a second.
-        self._quick = Client(self._url, self._token, timeout_s=CLAIM_S)
+        self._quick = Client(self._url, token, timeout_s=CLAIM_S)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainlet.core.errors import PlatformError, UserError
+from trainlet.core.errors import UserError
 from trainlet.core.models import Value
 from trainlet.core.settings import Limits, Settings
 from trainlet.core.wire import Device
@@ -76,15 +76,6 @@ class WorkerSettings(Value):
             revision=env.get("K_REVISION") or None,
             event_audience=env.get("TRAINLET_EVENT_AUDIENCE") or None,
         )
-
-    def current_token(self) -> str:
-        """Return the token with which to ask for work; raises PlatformError when its file cannot be read."""
-        if self.token_file is None:
-            return self.token
-        try:
-            return self.token_file.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise PlatformError(f"The worker's own token cannot be read from {self.token_file}: {error}.") from error
 
     def current_api(self) -> str:
         """Return the API's URL of now: an embedded platform that was started again may have moved."""

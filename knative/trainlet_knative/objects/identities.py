@@ -9,6 +9,7 @@ from trainlet_knative.objects.names import Object, metadata
 AUDIENCE = "trainlet-api"
 EVENTS_AUDIENCE = "trainlet-events"
 """What the token of a Trigger or source is meant for that sends events to the training API: it can do nothing else there."""
+POD_TOKEN_LABEL = "trainlet.dev/pod-token"  # noqa: S105 - by which a PodDefault finds Kubeflow's pods
 TOKEN_FOLDER = "/var/run/trainlet/token"  # noqa: S105 - where the token is, not a token
 TOKEN_FILE = f"{TOKEN_FOLDER}/token"
 

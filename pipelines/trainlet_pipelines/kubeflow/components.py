@@ -17,6 +17,7 @@ from typing import Any
 from trainlet.core.errors import UserError
 from trainlet.core.specs import FunctionSpec
 from trainlet_functions import secrets
+from trainlet_knative.objects.identities import POD_TOKEN_LABEL
 from trainlet_knative.objects.pods import SECRET_KEY
 from trainlet_pipelines.kubeflow.facts import StepFacts
 from trainlet_pipelines.kubeflow.targets import Target
@@ -107,6 +108,8 @@ class Workshop:
             return
         kubernetes = self._kubernetes
         kubernetes.use_field_path_as_env(task, "KFP_RUN_ID", "metadata.labels['pipeline/runid']")
+        if self.target.pod_token:
+            kubernetes.add_pod_label(task, POD_TOKEN_LABEL, "true")
         for secret, keys in self.target.secrets():
             kubernetes.use_secret_as_env(task, secret, keys)
         if facts is not None and facts.spec is not None and not facts.gpu:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, ValidationError, model_validator
 
+from trainlet.core.durations import nearest
+from trainlet.core.errors import UserError
 from trainlet.core.models import Value
 
 
@@ -14,9 +16,10 @@ class Target(Value):
 
     `image` waits for GPU steps and evaluates conditions; `step_image` runs CPU steps that name no image of their own.
     `api` is the training API as the pods reach it (`dashboard`: as people do), `token_secret` the Secret that holds its
-    token. `store_secret` names a Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for an S3 store.
-    `transport_retries` is how often KFP starts a dispatch pod again that could not reach the API; what the user's code
-    does is never repeated by it.
+    token. With `pod_token` there is no such Secret: each pod uses a token of its own service account, which a PodDefault
+    of the namespace mounts (`trainlet install --pod-defaults`). `store_secret` names a Secret with AWS_ACCESS_KEY_ID and
+    AWS_SECRET_ACCESS_KEY for an S3 store. `transport_retries` is how often KFP starts a dispatch pod again that could not
+    reach the API; what the user's code does is never repeated by it.
     """
 
     image: str = "trainlet/dispatch:latest"
@@ -25,10 +28,17 @@ class Target(Value):
     dashboard: str | None = None
     token_secret: str | None = "trainlet-token"  # noqa: S105 - the name of a Secret, not its content
     token_key: str = "token"  # noqa: S105
+    pod_token: bool = False
     store_secret: str | None = None
     project: str | None = None
     environment: dict[str, str] = Field(default={}, description="plain variables for every pod")
     transport_retries: int = Field(default=2, ge=0, le=20)
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> Self:
+        if self.pod_token and self.token_secret is not None and "token_secret" in self.model_fields_set:
+            raise ValueError("pod_token and token_secret are two ways to the same API: leave one out")
+        return self
 
     def variables(self) -> dict[str, str]:
         """Return the plain environment variables of every pod."""
@@ -38,7 +48,7 @@ class Target(Value):
     def secrets(self) -> list[tuple[str, dict[str, str]]]:
         """Return the Secrets that every pod reads: (name, key to variable)."""
         found: list[tuple[str, dict[str, str]]] = []
-        if self.token_secret is not None:
+        if self.token_secret is not None and not self.pod_token:
             found.append((self.token_secret, {self.token_key: "TRAINLET_TOKEN"}))
         if self.store_secret is not None:
             keys = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
@@ -47,5 +57,18 @@ class Target(Value):
 
 
 def of(value: Any) -> Target:
-    """Return a Target from one, from a mapping of its fields, or from None."""
-    return value if isinstance(value, Target) else Target.model_validate(value or {})
+    """Return a Target from one, from a mapping of its fields, or from None; UserError says which field is wrong."""
+    if isinstance(value, Target):
+        return value
+    try:
+        return Target.model_validate(value or {})
+    except ValidationError as error:
+        raise UserError("\n".join(_sentence(one) for one in error.errors())) from None
+
+
+def _sentence(error: Any) -> str:
+    field = ".".join(map(str, error["loc"]))
+    if error["type"] == "extra_forbidden":
+        return f"A target has no field {field!r}. {nearest(field, list(Target.model_fields))}"
+    message = error["msg"].removeprefix("Value error, ")
+    return f"The target's {field} is {error['input']!r}: {message}." if field else f"The target is wrong: {message}."

@@ -14,8 +14,12 @@ import http.client
 import socket
 import ssl
 import threading
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from pydantic import BaseModel
+
+from trainlet.client import ApiUnreachable
 from trainlet.core import wire
 
 RENEW_S = 15.0
@@ -23,14 +27,12 @@ TIMEOUT_S = 10.0
 
 
 class Lease:
-    """Renews a dispatcher's lease from a thread until `close`."""
+    """Renews a dispatcher's lease from a thread until `close`. `token` is asked each time: it may have been renewed."""
 
-    def __init__(self, url: str, token: str | None, lease: wire.DispatcherLease, task: str) -> None:
-        self._url = urlsplit(url)
-        self._head = _header(self._url.netloc, token)
-        self._renewal = self._request(f"/v1/dispatchers/{lease.id}:heartbeat", lease.model_dump_json())
-        stop = wire.Cancel(reason="the dispatch pod was told to end").model_dump_json()
-        self._farewell = self._request(f"/v1/tasks/{task}:cancel", stop)
+    def __init__(self, url: str, token: Callable[[], str | None], lease: wire.DispatcherLease, task: str) -> None:
+        self._url, self._token = urlsplit(url), token
+        self._lease, self._task = lease, task
+        self._farewell = b""
         self._every_s = min(RENEW_S, lease.lease_s / 4)
         self._channels: list[socket.socket | None] = [None, None]
         self._turn = 0  # the connection of the renewal that is under way, or of the last one
@@ -55,14 +57,14 @@ class Lease:
                 channel.setblocking(False)
                 channel.send(self._farewell)
 
-    def _request(self, path: str, body: str) -> bytes:
-        raw = body.encode()
+    def _request(self, head: str, path: str, body: BaseModel) -> bytes:
+        raw = body.model_dump_json().encode()
         line = f"POST {self._url.path.rstrip('/')}{path} HTTP/1.1\r\n"
-        return f"{line}{self._head}Content-Length: {len(raw)}\r\n\r\n".encode() + raw
+        return f"{line}{head}Content-Length: {len(raw)}\r\n\r\n".encode() + raw
 
     def _keep(self) -> None:
         while not self._over.is_set():
-            with contextlib.suppress(OSError, http.client.HTTPException):
+            with contextlib.suppress(OSError, http.client.HTTPException, ApiUnreachable):
                 self._renew()
             if all(self._channels):
                 self._over.wait(self._every_s)
@@ -71,13 +73,17 @@ class Lease:
 
     def _renew(self) -> None:
         """Renew once; a connection that the other side has closed meanwhile is made anew, once."""
+        head = _header(self._url.netloc, self._token())
+        renewal = self._request(head, f"/v1/dispatchers/{self._lease.id}:heartbeat", self._lease)
+        stop = wire.Cancel(reason="the dispatch pod was told to end")
+        self._farewell = self._request(head, f"/v1/tasks/{self._task}:cancel", stop)
         self._turn = 1 - self._turn
         for fresh in (False, True):
             try:
                 channel = self._channels[self._turn]
                 if channel is None:
                     channel = self._channels[self._turn] = self._connect()
-                channel.sendall(self._renewal)
+                channel.sendall(renewal)
                 reply = http.client.HTTPResponse(channel, method="POST")
                 reply.begin()
                 reply.read()

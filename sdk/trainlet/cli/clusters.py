@@ -55,6 +55,7 @@ def manifests(target: str, cluster_file: Path | None, project: str | None, signi
 @click.option("--project", "projects", multiple=True, help="A project to make a namespace for (default: default).")
 @click.option("--overlay", default="production", show_default=True, help="Which of the packaged overlays.")
 @click.option("--prices", type=click.Path(dir_okay=False, path_type=Path, exists=True), help="The price list.")
+@click.option("--pod-defaults", is_flag=True, help="Also let pods of the kubeflow_namespaces use their own identity.")
 @click.option("--dry-run", is_flag=True, help="Print the objects as YAML and touch nothing.")
 @click.option("--settings", "settings_only", is_flag=True, help="Write cluster.yaml and gpus.yaml to start from.")
 def install(
@@ -63,6 +64,7 @@ def install(
     projects: tuple[str, ...],
     overlay: str,
     prices: Path | None,
+    pod_defaults: bool,
     dry_run: bool,
     settings_only: bool,
 ) -> int:
@@ -78,6 +80,7 @@ def install(
         image=image,
         overlay=overlay,
         prices=None if prices is None else prices.read_text(),
+        pod_defaults=pod_defaults,
     )
     if dry_run:
         click.echo(as_yaml(made), nl=False)

@@ -22,6 +22,12 @@ _TARGET = (
     click.option("--image", help="The image of the pods that wait for GPU steps."),
     click.option("--step-image", help="The image of CPU steps that name none."),
     click.option("--token-secret", help="The Secret with the API's token."),
+    click.option(
+        "--pod-token",
+        is_flag=True,
+        default=None,
+        help="Let each pod use its own service account's token (a PodDefault).",
+    ),
     click.option("--store-secret", help="The Secret with the keys of the S3 store."),
 )
 

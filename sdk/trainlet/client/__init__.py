@@ -28,5 +28,5 @@ def connect(settings: Settings) -> Client:
     from trainlet.client.http import Client
 
     if settings.api is not None:
-        return Client(settings.api, settings.token)
+        return Client(settings.api, settings.token or settings.token_file)
     return embedded.connect(settings)

@@ -15,12 +15,13 @@ import secrets
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from trainlet.client import streams
+from trainlet.client import streams, tokens
 from trainlet.client.errors import ApiFailed, ApiUnreachable, FencedError, ProtocolMismatch, TakenError
 from trainlet.core import bills, errors, traces, wire
 from trainlet.core.specs import FunctionSpec
@@ -43,39 +44,49 @@ _PROBLEMS: dict[str, type[errors.TrainletError]] = {
 class Client:
     """A connection pool to one training API. Safe to use from several threads.
 
-    A call that finds nobody is repeated for `retry_s` seconds; a method's own `retry_s` overrides that. `revive`, where
-    it is given, is asked for the API's (url, token) of now when nothing listens any more, and may start it.
+    A `token` that is a path is a file, read anew for each call: Kubernetes renews it under the feet of a pod. A call that
+    finds nobody is repeated for `retry_s` seconds; a method's own `retry_s` overrides that. `revive`, where it is given,
+    is asked for the API's (url, token) of now when nothing listens any more, and may start it.
     """
 
     def __init__(
         self,
         url: str,
-        token: str | None = None,
+        token: str | Path | None = None,
         *,
         timeout_s: float = 35.0,
         retry_s: float = 10.0,
         revive: Callable[[], tuple[str, str]] | None = None,
     ) -> None:
         self.url = url.rstrip("/")
-        self.token = token
+        self._bearer = tokens.Bearer(token)
         self._retry_s = retry_s
         self._revive = revive
         self._warned = ""
         headers = {wire.PROTOCOL_HEADER: str(wire.PROTOCOL)}
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
         limits = httpx.Limits(max_connections=64, max_keepalive_connections=16)
         timeout = httpx.Timeout(timeout_s, connect=5.0)
         # Loading the certificate bundle takes 60 ms: only where there is TLS.
         tls = self.url.startswith("https:")
         self._http = httpx.Client(
-            base_url=self.url, headers=headers, timeout=timeout, limits=limits, trust_env=False, verify=tls
+            base_url=self.url,
+            headers=headers,
+            timeout=timeout,
+            limits=limits,
+            trust_env=False,
+            verify=tls,
+            auth=self._bearer,
         )
         weakref.finalize(self, self._http.close)  # a forgotten Run must not leave its sockets open
 
     def close(self) -> None:
         """Close all connections."""
         self._http.close()
+
+    @property
+    def token(self) -> str | None:
+        """Return the token of now; raises ApiUnreachable when its file cannot be read."""
+        return self._bearer.token()
 
     # -- service and functions
 
@@ -345,9 +356,8 @@ class Client:
             url, token = self._revive()
         except errors.PlatformError as error:
             raise ApiUnreachable(str(error)) from error
-        self.url, self.token = url, token
+        self.url, self._bearer.given = url, token
         self._http.base_url = httpx.URL(url)
-        self._http.headers["Authorization"] = f"Bearer {token}"
         return True
 
     def _events(self, path: str, after: int, params: dict[str, Any]) -> Iterator[tuple[str, Any]]:

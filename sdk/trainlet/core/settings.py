@@ -1,7 +1,8 @@
 """Settings from the environment: read once at the edge, passed on as values.
 
-`TRAINLET_HOME` (default: the user's data directory), `TRAINLET_API` and `TRAINLET_TOKEN` (a remote training API),
-`TRAINLET_PROJECT`, and for the API process the knobs of `Limits`.
+`TRAINLET_HOME` (default: the user's data directory), `TRAINLET_API` and `TRAINLET_TOKEN` (a remote training API), or
+`TRAINLET_TOKEN_FILE` (a token that somebody renews, as Kubernetes does for a pod), `TRAINLET_PROJECT`, and for the API
+process the knobs of `Limits`.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Settings(Value):
     home: Path
     api: str | None = None
     token: str | None = None
+    token_file: Path | None = None
     project: str = "default"
     limits: Limits = Limits()
 
@@ -57,6 +59,7 @@ class Settings(Value):
             raise UserError(
                 f"TRAINLET_API={api!r} is no URL. Write it as https://HOST or http://HOST:PORT, or unset it."
             )
+        token_file = env.get("TRAINLET_TOKEN_FILE")
         home = env.get("TRAINLET_HOME")
         if home is None:
             import platformdirs
@@ -67,6 +70,7 @@ class Settings(Value):
                 home=Path(home).expanduser().absolute(),
                 api=api,
                 token=env.get("TRAINLET_TOKEN") or None,
+                token_file=Path(token_file).absolute() if token_file else None,
                 project=env.get("TRAINLET_PROJECT") or "default",
                 limits=Limits.model_validate(limits),
             )

@@ -30,6 +30,23 @@ def test_each_request_says_who_asks_and_which_protocol(server, client):
     assert sent.headers["trainlet-protocol"] == str(wire.PROTOCOL)
 
 
+def test_a_token_that_is_renewed_in_its_file_is_the_one_of_the_next_call(server, tmp_path):
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    client = Client(server.url, file)
+    server.answers = [(200, RUN)]
+    client.get_run("r-1")
+    file.write_text("second\n")
+    client.get_run("r-1")
+    client.heartbeat("r-1.a", 3, "attempt-token", wire.HeartbeatRequest(worker="w"))
+    said = [one.headers["authorization"] for one in server.requests]
+    assert said == ["Bearer first", "Bearer second", "Bearer attempt-token"]
+    file.unlink()
+    with pytest.raises(ApiUnreachable, match=r"cannot be read from .*token.*Is it mounted into this pod\?"):
+        client.get_run("r-1")
+    client.close()
+
+
 def test_what_an_attempt_says_carries_the_attempts_own_token(server, client):
     server.answers = [(200, {"directive": "continue"})]
     client.heartbeat("r-1.a", 3, "attempt-token", wire.HeartbeatRequest(worker="w"))

@@ -15,7 +15,7 @@ from trainlet_knative.backend import KnativeBackend
 from trainlet_knative.clusters import Cluster
 from trainlet_knative.connections import Kubernetes, Refused
 from trainlet_knative.objects import all_objects
-from trainlet_knative.reviews import PodIdentity, SenderIdentity, TokenReviewer
+from trainlet_knative.reviews import ClientIdentity, PodIdentity, SenderIdentity, TokenReviewer, UnknownNamespace
 from trainlet_knative.tokens import OwnTokens
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -110,6 +110,27 @@ def test_S2_a_pods_token_says_which_functions_worker_it_is(
     assert found == PodIdentity(project, spec.name, f"{deployed}.{pod}")
 
 
+def test_S2_a_pod_of_kubeflow_acts_for_the_project_of_its_namespace_and_no_other_namespace_does(
+    installed: Kubernetes, server: Any, cluster: Cluster, project: str
+) -> None:
+    for namespace in (f"{project}-a", f"{project}-b"):
+        server.admin.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}, "test")
+        account = {"apiVersion": "v1", "kind": "ServiceAccount"}
+        server.admin.apply({**account, "metadata": {"name": "default-editor", "namespace": namespace}}, "test")
+    mapped = cluster.model_copy(update={"kubeflow_namespaces": {f"{project}-a": "vision"}})
+    reviewer = TokenReviewer(mapped, installed)
+    token, pod = pod_token(server, f"{project}-a", "default-editor")
+    assert reviewer.review(token) == ClientIdentity("vision", f"{project}-a.{pod}")
+    renewed, _ = pod_token(server, f"{project}-a", "default-editor")
+    assert renewed != token and reviewer.review(renewed).project == "vision"
+    other, _ = pod_token(server, f"{project}-b", "default-editor")
+    with pytest.raises(UnknownNamespace, match=f"kubeflow_namespaces: {{{project}-b: PROJECT}}"):
+        reviewer.review(other)
+    of_kfp, _ = pod_token(server, f"{project}-a", "default-editor", audience="pipelines.kubeflow.org")
+    with pytest.raises(AccessError, match="does not accept"):
+        reviewer.review(of_kfp)
+
+
 def test_S2_a_token_for_somebody_else_or_of_no_pod_is_refused(
     installed: Kubernetes, server: Any, cluster: Cluster, spec: FunctionSpec, project: str, deployed: str
 ) -> None:
@@ -120,12 +141,12 @@ def test_S2_a_token_for_somebody_else_or_of_no_pod_is_refused(
     path = f"/api/v1/namespaces/{deployed}/serviceaccounts/{spec.name}/token"
     bare = server.admin.create(path, {"spec": {"audiences": ["trainlet-api"]}, "kind": "TokenRequest",
                                       "apiVersion": "authentication.k8s.io/v1"})  # fmt: skip
-    with pytest.raises(AccessError, match="no pod of a function"):
+    with pytest.raises(AccessError, match="is no pod"):
         reviewer.review(bare["status"]["token"])
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": project, "namespace": "default"}}
     server.admin.apply(account, "test")
     elsewhere, _ = pod_token(server, "default", project)
-    with pytest.raises(AccessError, match="no pod of a function"):
+    with pytest.raises(UnknownNamespace, match="The namespace default"):
         reviewer.review(elsewhere)
     with pytest.raises(AccessError, match="does not accept"):
         reviewer.review("a.b.c")

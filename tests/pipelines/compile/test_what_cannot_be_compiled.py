@@ -193,6 +193,24 @@ def test_a_native_component_runs_locally_if_it_takes_parameters_only(constructs:
         scanned.local()
 
 
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ({"imag": "dispatch:1"}, "A target has no field 'imag'. Did you mean 'image'"),
+        ({"transport_retries": -1}, "The target's transport_retries is -1: Input should be greater"),
+        ({"pod_token": True, "token_secret": "mine"}, "pod_token and token_secret are two ways to the same API"),
+    ],
+)
+def test_a_target_that_is_wrong_is_one_sentence(target: dict, words: str, tmp_path: Path) -> None:
+    @tl.pipeline
+    def fine() -> None:
+        number(1)
+
+    with pytest.raises(tl.UserError) as error:
+        fine.compile(tmp_path / "p.yaml", target)
+    assert words in str(error.value)
+
+
 def test_without_kfp_the_error_says_how_to_get_it(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['kfp'] = None\nimport trainlet as tl\n"

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from trainlet.client import ApiUnreachable
 from trainlet.core import wire
 from trainlet_pipelines.pods.leases import Lease
 
@@ -25,6 +26,7 @@ class Server:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.requests: queue.Queue[tuple[int, str, Any]] = queue.Queue()
+        self.tokens: list[str] = []
         self.cut: int | None = None
         self.deaf = False  # requests are read and not answered
         self._number = 0
@@ -52,8 +54,10 @@ class Server:
                 while (header := stream.readline().strip()) != b"":
                     name, _, value = header.partition(b": ")
                     headers[name.lower()] = value
-                if headers.get(b"authorization") != b"Bearer secret":
+                token = headers.get(b"authorization", b"").decode().removeprefix("Bearer ")
+                if not token.startswith("secret"):
                     return  # somebody else, who looks for the former owner of this port
+                self.tokens.append(token)
                 if number == 0:
                     self._number = number = self._number + 1
                 body = json.loads(stream.read(int(headers[b"content-length"])))
@@ -76,7 +80,7 @@ def server() -> Iterator[Server]:
 
 
 def started(server: Server, lease_s: float = 1.0) -> Lease:
-    lease = Lease(server.url, "secret", wire.DispatcherLease(id="pod", lease_s=lease_s), "kfp-task")
+    lease = Lease(server.url, lambda: "secret", wire.DispatcherLease(id="pod", lease_s=lease_s), "kfp-task")
     lease.start()
     return lease
 
@@ -123,6 +127,35 @@ def test_the_last_words_do_not_wait_behind_a_renewal_without_an_answer(server: S
     lease.close()
 
 
+def test_a_renewed_token_is_used_by_the_next_renewal_and_the_last_words(server: Server) -> None:
+    given = iter(["secret-1"])
+    lease = Lease(
+        server.url, lambda: next(given, "secret-2"), wire.DispatcherLease(id="pod", lease_s=3600.0), "kfp-task"
+    )
+    lease.start()
+    for _ in range(2):
+        server.requests.get(timeout=10)
+    lease.say_farewell()
+    assert server.requests.get(timeout=10)[1] == "/v1/tasks/kfp-task:cancel"
+    lease.close()
+    assert server.tokens == ["secret-1", "secret-2", "secret-2"]
+
+
+def test_a_token_that_cannot_be_read_for_a_moment_ends_no_lease(server: Server) -> None:
+    answers = iter([ApiUnreachable("no file"), "secret"])
+
+    def token() -> str:
+        found = next(answers, "secret")
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    lease = Lease(server.url, token, wire.DispatcherLease(id="pod", lease_s=1.0), "kfp-task")
+    lease.start()
+    assert server.requests.get(timeout=10)[1] == "/v1/dispatchers/pod:heartbeat"
+    lease.close()
+
+
 def test_without_a_connection_there_are_no_last_words_and_no_error() -> None:
-    lease = Lease("http://127.0.0.1:9", None, wire.DispatcherLease(id="pod"), "kfp-task")
+    lease = Lease("http://127.0.0.1:9", lambda: None, wire.DispatcherLease(id="pod"), "kfp-task")
     lease.say_farewell()

@@ -56,6 +56,7 @@ class ImitationCluster:
         start_s: int = 1200,
         hold_scaled: bool = True,
         oidc: bool = False,
+        **more: Any,
     ) -> None:
         self.speed = speed
         self.folder = folder
@@ -78,6 +79,7 @@ class ImitationCluster:
             "start_s": start_s,
             "virtual_gpus": True,
             "oidc": oidc,
+            **more,
         }
         (folder / "cluster.yaml").write_text(yaml.safe_dump(settings))
         self._environment = {

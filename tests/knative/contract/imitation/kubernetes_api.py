@@ -21,6 +21,7 @@ class KubernetesApi:
         self.objects: dict[str, Object] = {}
         self.lock = threading.RLock()
         self.tokens: dict[str, tuple[str, str, str, str]] = {}  # token -> namespace, service account, pod, audience
+        self.away = False  # connections break without an answer
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -118,7 +119,8 @@ class KubernetesApi:
     def _review(self, body: Object) -> Object:
         known = self.tokens.get(body["spec"]["token"])
         if known is None or known[3] not in body["spec"]["audiences"]:
-            return {**body, "status": {"authenticated": False, "error": "unknown token"}}
+            why = "unknown token" if known is None else f"token audiences [{known[3]!r}] are invalid"
+            return {**body, "status": {"authenticated": False, "error": why}}
         namespace, account, pod, audience = known
         user = {
             "username": f"system:serviceaccount:{namespace}:{account}",
@@ -153,6 +155,9 @@ class KubernetesApi:
 
             def do_POST(self) -> None:
                 body = self.body()
+                if fake.away:
+                    self.close_connection = True
+                    return
                 self.answer(fake._create(urlsplit(self.path).path, body))
 
             def do_PATCH(self) -> None:
