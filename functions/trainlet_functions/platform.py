@@ -1,6 +1,6 @@
 """The platform: one process that holds the API's parts together and keeps them going.
 
-It owns the threads (supervisor, relay, demand, upkeep, triggers, drivers) and their orderly end. The parts do not know
+It owns the threads (supervisor, relay, demand, upkeep, triggers, drivers, sinks) and their orderly end. The parts do not know
 each other: they meet in the database, and a change there wakes whoever waits. What starts workers is the only difference
 between a platform of one machine and a replica on a cluster.
 """
@@ -32,6 +32,9 @@ from trainlet_functions.drivers import Drivers
 from trainlet_functions.pool import CLEAN_EXIT, LocalPool
 from trainlet_functions.relay import LocalSink, Relay
 from trainlet_functions.signatures import Signer
+from trainlet_functions.sinks import fanout
+from trainlet_functions.sinks.addresses import Rule
+from trainlet_functions.sinks.courier import Courier
 from trainlet_functions.state import admission, attempts, devices, functions, ledger, schema, supervisor, tokens
 from trainlet_functions.state.database import Capacity, Database, Transaction
 from trainlet_functions.state.tokens import Identity
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 TICK_S = 0.25
 KEEP_UP_S = 60.0
+HAND_ON_S = 0.1
 LOOK_S = 5.0
 UNUSED_S = 30 * 24 * 3600.0  # a function that nobody used for so long gives up its objects until it is used again
 
@@ -80,6 +84,7 @@ class Platform:
         self.matcher = Matcher()
         self._engine = Engine(self.database, self.matcher)
         self._drivers: Drivers
+        self.courier = Courier(self.database, self.signer, Rule(cluster, embedded))
         self._threads: list[threading.Thread] = []
         self._last_use = time.monotonic()
         self._next_look = 0.0
@@ -110,6 +115,8 @@ class Platform:
             "triggers": self._work_triggers,
             "drivers": self._keep_drivers,
             "polls": self._poll_places,
+            "news": self._hand_on,
+            "sinks": self._send_letters,
         }
         for name, body in duties.items():
             thread = threading.Thread(target=self._forever, args=(name, body), name=name, daemon=True)
@@ -208,6 +215,7 @@ class Platform:
         self._drivers.close()
         self.backend.close()
         self._relay.close()
+        self.courier.close()
         for thread in self._threads:
             thread.join(timeout=5.0)
         with self.database.write() as tx:
@@ -279,6 +287,7 @@ class Platform:
                 kept, projects = functions.kept(tx, unused_s=self._unused_s), functions.projects(tx)
             self.backend.keep(kept, projects)
             self._note_cold_starts({project for project, _ in kept})
+            fanout.forget(self.database)
         self.closing.wait(KEEP_UP_S if self._supervisor.leading else TICK_S)
         return 0.0
 
@@ -297,6 +306,16 @@ class Platform:
     def _poll_places(self, _seen: int) -> float:
         """Look at the places of triggers; on a cluster the leader does."""
         return self._engine.poll() if self._supervisor.leading else 1.0
+
+    def _hand_on(self, _seen: int) -> float:
+        """Hand what happened to sinks and triggers, many at a time: nobody's answer waits for it."""
+        handed = fanout.work(self.database, self.matcher)
+        self.closing.wait(HAND_ON_S)
+        return 0.0 if handed else 1.0
+
+    def _send_letters(self, _seen: int) -> float:
+        self.courier.deliver_due()
+        return max(HAND_ON_S, self.courier.seconds_to_next(1.0))
 
     def _keep_drivers(self, _seen: int) -> float:
         """Have the runs that triggers started driven; on a cluster by the leader's process."""

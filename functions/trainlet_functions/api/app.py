@@ -21,6 +21,7 @@ from trainlet_functions.api import (
     problems,
     runs,
     service,
+    sinks,
     triggers,
     usage,
 )
@@ -28,7 +29,7 @@ from trainlet_functions.api.routes import Routes
 from trainlet_functions.platform import Platform
 
 RESOURCES = (
-    service, access, metrics, functions, runs, attempts, logs, events, hooks, triggers, usage, billing, budgets,
+    service, access, metrics, functions, runs, attempts, logs, events, hooks, triggers, sinks, usage, billing, budgets,
 )  # fmt: skip
 
 

@@ -255,11 +255,14 @@ class Saver:
             after = before.model_copy(update={"commits": (*before.commits, commit)})
             return _tagged(after, commit) if self._improves(commit, before) else after
 
-        self._log.append("commit", self.epoch, change)
+        state = self._log.append("commit", self.epoch, change)
         self._known = packs.known_of(tensors)
         fields = {"step": commit.step, "epoch": commit.epoch, "reason": reason, "size_bytes": commit.size_bytes}
         took = round(time.perf_counter() - began, 4)
-        self._emit("checkpoint", {**fields, "committed_at": commit.at, "metrics": metrics, "seconds": took})
+        best = state.tags.get(retention.BEST) == commit.manifest
+        self._emit(
+            "checkpoint", {**fields, "committed_at": commit.at, "metrics": metrics, "best": best, "seconds": took}
+        )
         return commit
 
     def _improves(self, commit: Commit, state: State | None = None) -> bool:

@@ -14,7 +14,18 @@ import sqlalchemy as sa
 from trainlet.core import wire
 from trainlet.core.errors import AccessError
 from trainlet.core.specs import FunctionSpec
-from trainlet_functions.state import admission, devices, functions, funds, ledger, schema, stops, transitions, views
+from trainlet_functions.state import (
+    admission,
+    devices,
+    functions,
+    funds,
+    ledger,
+    outbox,
+    schema,
+    stops,
+    transitions,
+    views,
+)
 from trainlet_functions.state.database import Transaction, dumps, loads
 from trainlet_functions.state.problems import FencedAttempt
 from trainlet_functions.state.tokens import token_hash
@@ -97,7 +108,7 @@ def heartbeat(tx: Transaction, ref: AttemptRef, body: wire.HeartbeatRequest) -> 
         values["started_ns"] = tx.now_ns
     if body.resumed_from_step is not None:
         values["resumed_from_step"] = body.resumed_from_step
-    news = _news(ref, body)
+    news = _news(tx, ref, body)
     task = transitions.touch(tx, ref.task, **news) if news or len(values) > 1 else ref.task
     if is_bound:
         funds.renew(tx, task.key, ref.attempt.epoch)
@@ -119,7 +130,7 @@ def finish(tx: Transaction, ref: AttemptRef, body: wire.FinishRequest) -> wire.T
         return views.task_view(tx, ref.task)
     current(ref)
     touched = ledger.enter(tx, ref.task.project, _own(ref, body.usage))
-    news = _news(ref, body)
+    news = _news(tx, ref, body)
     task = transitions.touch(tx, ref.task, **news) if news else ref.task
     actor, stop = ref.attempt.worker, task.stop_code
     if body.outcome == "succeeded":
@@ -287,7 +298,7 @@ def _own(ref: AttemptRef, usage: list[wire.LeaseEvent]) -> list[wire.LeaseEvent]
     ]
 
 
-def _news(ref: AttemptRef, body: wire.HeartbeatRequest | wire.FinishRequest) -> dict[str, Any]:
+def _news(tx: Transaction, ref: AttemptRef, body: wire.HeartbeatRequest | wire.FinishRequest) -> dict[str, Any]:
     """Return the task's columns that the worker's news change."""
     news: dict[str, Any] = {}
     if body.progress is not None:
@@ -296,6 +307,7 @@ def _news(ref: AttemptRef, body: wire.HeartbeatRequest | wire.FinishRequest) -> 
         news["metrics"] = dumps({**loads(ref.task.metrics), **body.metrics})
     if body.checkpoints:
         known = {(note["step"], note["epoch"]): note for note in loads(ref.task.checkpoints)}
+        outbox.checkpoints(tx, ref.task, [one for one in body.checkpoints if (one.step, one.epoch) not in known])
         known |= {(note.step, note.epoch): note.model_dump(mode="json") for note in body.checkpoints}
         news["checkpoints"] = dumps(list(known.values())[-100:])
     return news

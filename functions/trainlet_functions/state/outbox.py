@@ -1,8 +1,9 @@
 """The outbox: CloudEvents that are committed with the change they tell of, and delivered at least once after it.
 
-Two kinds of rows: wake-ups (`function` is set) go to a worker and are closed when the task moves on; lifecycle events
-tell the outside what happened. A delivery that fails comes back later, and after many tries it is a dead letter that
-can be seen; a task that is still waiting is announced anew by the supervisor, so nothing depends on a dead letter.
+Two kinds of rows: wake-ups (`function` is set) go to a worker and are closed when the task moves on; news tell of what
+happened, and are handed to sinks and triggers (`trainlet_functions.sinks`). A delivery that fails comes back later, and after
+many tries it is a dead letter that can be seen; a task that is still waiting is announced anew by the supervisor, so
+nothing depends on a dead letter.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from trainlet.core import traces
+from trainlet.core import lifecycle as told
+from trainlet.core import traces, wire
 from trainlet.core.specs import FunctionSpec
 from trainlet_functions.state import schema
 from trainlet_functions.state.database import Transaction, dumps, loads
 
 WAKE_UP = "dev.trainlet.step.requested"
-LIFECYCLE = "dev.trainlet.task."
-BUDGET = "dev.trainlet.budget."
 MAX_TRIES = 30
+KEPT_S = 7 * 24 * 3600.0  # how long a row stays that is of no more use
 _TABLE = schema.outbox
 
 
@@ -43,6 +44,28 @@ def lifecycle(tx: Transaction, task: sa.Row[Any], state: str, reason: str, epoch
     tx.insert(_TABLE, **_lifecycle(tx, task, state, reason, epoch, version))
 
 
+def run_changed(tx: Transaction, run: sa.Row[Any], kind: str, state: str, reason: str, version: int) -> None:
+    """Tell that a run started, went on, or ended."""
+    labels = {name: value for name, value in loads(run.labels).items() if name != traces.LABEL}
+    data = {"run": run.id, "pipeline": run.pipeline, "state": state, "reason": reason, "tags": labels}
+    about = {"project": run.project, "task": run.id, "epoch": 0}
+    tx.insert(_TABLE, **_base(tx, f"{run.id}:v{version}", told.RUN + kind, about, None, data))
+
+
+def checkpoints(tx: Transaction, task: sa.Row[Any], notes: list[wire.CheckpointNote]) -> None:
+    """Tell of checkpoints that were not known before; of the best one so far once more, as that."""
+    rows: dict[str, dict[str, Any]] = {}
+    for note in notes:
+        data = {"task": task.key, "run": task.run_id, "node": task.node, **note.model_dump(mode="json")}
+        for mark, kind in (("c", told.CHECKPOINT), *([("b", told.BEST)] if note.best else [])):
+            event_id = f"{task.key}:{mark}{note.epoch}.{note.step}"
+            rows[event_id] = _row(tx, event_id, kind, task, note.epoch, None, data)
+    for row in tx.all(sa.select(_TABLE.c.event_id).where(_TABLE.c.event_id.in_(list(rows)))):
+        del rows[row.event_id]
+    if rows:
+        tx.conn.execute(_TABLE.insert(), list(rows.values()))
+
+
 def lifecycle_all(tx: Transaction, tasks: list[sa.Row[Any]], state: str, reason: str, first_version: int) -> None:
     """Tell that many tasks entered a state, with versions from the first one on."""
     rows = [_lifecycle(tx, task, state, reason, task.epoch, first_version + index) for index, task in enumerate(tasks)]
@@ -51,32 +74,31 @@ def lifecycle_all(tx: Transaction, tasks: list[sa.Row[Any]], state: str, reason:
 
 def budget(tx: Transaction, covers: str, name: str, since_day: int, percent: int, run_id: str) -> None:
     """Tell that a percentage of a budget was reached."""
-    kind = BUDGET + ("spent" if percent == 100 else "warned")
-    values = {
-        "event_id": f"{name}.{since_day}.{percent}.{tx.now_ns}",
-        "type": kind,
-        "project": covers,
-        "task": "",
-        "epoch": 0,
-    }
     data = {"budget": name, "covers": covers, "percent": percent, "run": run_id}
-    tx.insert(_TABLE, **values, data=dumps(data), created_ns=tx.now_ns, due_ns=tx.now_ns, tries=0)
+    about = {"project": covers, "task": name, "epoch": 0}
+    event_id = f"{name}.{since_day}.{percent}.{tx.now_ns}"
+    tx.insert(_TABLE, **_base(tx, event_id, told.BUDGET + ("spent" if percent == 100 else "warned"), about, None, data))
 
 
 def _lifecycle(tx: Transaction, task: sa.Row[Any], state: str, reason: str, epoch: int, version: int) -> dict[str, Any]:
     data = {"task": task.key, "run": task.run_id, "node": task.node, "state": state, "reason": reason, "epoch": epoch}
-    return _row(tx, f"{task.key}.v{version}", LIFECYCLE + state, task, epoch, None, data)
+    return _row(tx, f"{task.key}.v{version}", told.TASK + state, task, epoch, None, data)
 
 
 def _row(
     tx: Transaction, event_id: str, kind: str, task: sa.Row[Any], epoch: int, function: str | None, data: dict[str, Any]
 ) -> dict[str, Any]:
+    about = {"project": task.project, "task": task.key, "epoch": epoch}
+    return _base(tx, event_id, kind, about, function, data)
+
+
+def _base(
+    tx: Transaction, event_id: str, kind: str, about: dict[str, Any], function: str | None, data: dict[str, Any]
+) -> dict[str, Any]:
     return {
         "event_id": event_id,
         "type": kind,
-        "project": task.project,
-        "task": task.key,
-        "epoch": epoch,
+        **about,
         "function": function,
         "data": dumps(data),
         "created_ns": tx.now_ns,
@@ -90,12 +112,28 @@ def close(tx: Transaction, task: str, epoch: int) -> None:
     tx.conn.execute(_CLOSE, {"of_task": task, "up_to": epoch, "due_ns": None, "delivered_ns": tx.now_ns})
 
 
-def due(tx: Transaction, limit: int = 100, *, lifecycle_too: bool = False) -> list[sa.Row[Any]]:
-    """Return events whose time has come, the oldest first."""
-    where = _TABLE.c.due_ns <= tx.now_ns
-    if not lifecycle_too:
-        where &= _TABLE.c.function.is_not(None)
+def due(tx: Transaction, limit: int = 100) -> list[sa.Row[Any]]:
+    """Return wake-ups whose time has come, the oldest first."""
+    where = (_TABLE.c.due_ns <= tx.now_ns) & _TABLE.c.function.is_not(None)
     return tx.all(sa.select(_TABLE).where(where).order_by(_TABLE.c.due_ns, _TABLE.c.id).limit(limit))
+
+
+def news(tx: Transaction, limit: int = 500) -> list[sa.Row[Any]]:
+    """Return what happened and was not handed on yet, the oldest first."""
+    where = (_TABLE.c.due_ns <= tx.now_ns) & _TABLE.c.function.is_(None)
+    return tx.all(sa.select(_TABLE).where(where).order_by(_TABLE.c.due_ns, _TABLE.c.id).limit(limit))
+
+
+def forget(tx: Transaction, limit: int = 500) -> int:
+    """Forget the oldest rows that are of no more use: none that is due, dead, or on its way to a sink. Returns how many."""
+    letters = schema.letters
+    wanted = sa.select(letters.c.number).where(letters.c.event == _TABLE.c.id).exists()
+    useless = _TABLE.c.due_ns.is_(None) & _TABLE.c.dead_ns.is_(None) & ~wanted
+    chosen = sa.select(_TABLE.c.id, _TABLE.c.created_ns).where(useless).order_by(_TABLE.c.id).limit(limit)
+    ids = [row.id for row in tx.all(chosen) if row.created_ns < tx.now_ns - round(KEPT_S * 1e9)]
+    if ids:
+        tx.run(_TABLE.delete().where(_TABLE.c.id.in_(ids)))
+    return len(ids)
 
 
 def next_due_ns(tx: Transaction) -> int | None:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from trainlet.core import traces, wire
 from trainlet.core.errors import ConflictError, NotFoundError
 from trainlet.core.models import canonical_json, sha256_hex
-from trainlet_functions.state import admission, dispatchers, schema, stops, transitions, views
+from trainlet_functions.state import admission, dispatchers, outbox, schema, stops, transitions, views
 from trainlet_functions.state.database import Transaction, dumps, loads, plain
 
 _TABLE = schema.runs
@@ -82,7 +82,10 @@ def ensure(tx: Transaction, project: str, run_id: str, pipeline: str) -> None:
 def reopen(tx: Transaction, run_id: str, reason: str, **columns: Any) -> None:
     """Make a run that has ended one that runs."""
     opened = {"state": "running", "reason": reason, "finished_ns": None, "error": None, "archive_due_ns": None}
-    tx.run(_TABLE.update().where(_TABLE.c.id == run_id).values({**opened, **columns}))
+    counted = {"change_seq": _TABLE.c.change_seq + 1}
+    this = _TABLE.update().where(_TABLE.c.id == run_id).values({**opened, **columns, **counted})
+    for run in tx.conn.execute(this.returning(_TABLE)).all():
+        outbox.run_changed(tx, run, "resumed", "running", reason, run.change_seq)
 
 
 def _insert(tx: Transaction, project: str, run_id: str, body: wire.RunCreate, digest: str, *, automatic: bool) -> None:
@@ -105,6 +108,8 @@ def _insert(tx: Transaction, project: str, run_id: str, body: wire.RunCreate, di
         change_seq=0,
         log_seq=0,
     )
+    started = sa.select(_TABLE).where(_TABLE.c.id == run_id)
+    outbox.run_changed(tx, tx.conn.execute(started).one(), "started", "running", "", 0)
 
 
 def row(tx: Transaction, project: str, run_id: str) -> sa.Row[Any]:
@@ -154,8 +159,11 @@ def end(tx: Transaction, run: sa.Row[Any], state: str, reason: str, **columns: A
     """Move a running run to a terminal state."""
     values = {"state": state, "reason": plain(reason), "finished_ns": tx.now_ns, **columns}
     values["archive_due_ns"] = transitions.archive_due(tx)
-    tx.run(_TABLE.update().where((_TABLE.c.id == run.id) & (_TABLE.c.state == "running")).values(values))
-    transitions.next_version(tx, run.id)
+    this = (_TABLE.c.id == run.id) & (_TABLE.c.state == "running")
+    ended = tx.run(_TABLE.update().where(this).values(values))
+    version = transitions.next_version(tx, run.id)
+    if ended:
+        outbox.run_changed(tx, run, state, state, values["reason"], version)
 
 
 def resume(tx: Transaction, project: str, run_id: str, body: wire.Resume) -> wire.RunView:

@@ -151,6 +151,7 @@ outbox = Table(
     Column("task", Text, nullable=False),
     Column("epoch", Integer, nullable=False),
     Column("function", Text),
+    Column("attributes", Text),
     Column("data", Text, nullable=False),
     Column("created_ns", BigInteger, nullable=False),
     Column("due_ns", BigInteger),
@@ -165,7 +166,64 @@ outbox = Table(
         sqlite_where=text("function IS NOT NULL"),
         postgresql_where=text("function IS NOT NULL"),
     ),
+    Index(
+        "outbox_news",
+        "due_ns",
+        "id",
+        sqlite_where=text("function IS NULL"),
+        postgresql_where=text("function IS NULL"),
+    ),
     Index("outbox_by_task", "task", "epoch"),
+)
+
+sinks = Table(  # where a project has events sent to; one that was removed keeps its generation
+    "sinks",
+    metadata,
+    Column("project", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("url", Text, nullable=False),
+    Column("types", Text, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("previous_until_ns", BigInteger),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("created_ns", BigInteger, nullable=False),
+    Column("failures", Integer, nullable=False),
+    Column("rest_until_ns", BigInteger, nullable=False),
+    Column("delivered_ns", BigInteger),
+    Column("removed_ns", BigInteger),
+)
+
+letters = Table(  # an event of the outbox on its way to a sink
+    "letters",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("project", Text, nullable=False),
+    Column("sink", Text, nullable=False),
+    Column("event", BigInteger, nullable=False),
+    Column("created_ns", BigInteger, nullable=False),
+    Column("due_ns", BigInteger),
+    Column("tries", Integer, nullable=False),
+    Column("delivered_ns", BigInteger),
+    Column("dead_ns", BigInteger),
+    Column("reason", Text, nullable=False),
+    Index("letters_once", "event", "project", "sink", unique=True),
+    Index(
+        "letters_waiting",
+        "project",
+        "sink",
+        "number",
+        sqlite_where=text("due_ns IS NOT NULL"),
+        postgresql_where=text("due_ns IS NOT NULL"),
+    ),
+    Index(
+        "letters_dead",
+        "project",
+        "sink",
+        "number",
+        sqlite_where=text("dead_ns IS NOT NULL"),
+        postgresql_where=text("dead_ns IS NOT NULL"),
+    ),
 )
 
 inbox = Table(  # which events came: small rows, so that the look-up stays cheap with millions of them

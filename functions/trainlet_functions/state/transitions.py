@@ -118,7 +118,8 @@ def _finish_automatic_run(tx: Transaction, run_id: str) -> None:
     states = tx.conn.execute(_STATES, {"of_run": run_id}).scalars().all()
     state = next((bad for bad in ("failed", "canceled") if bad in states), "succeeded")
     ended = {"state": state, "reason": ALL_ENDED, "finished_ns": tx.now_ns, "archive_due_ns": archive_due(tx)}
-    tx.run(_END, {**ended, "this_run": run_id})
+    run = tx.conn.execute(_END, {**ended, "this_run": run_id}).one()
+    outbox.run_changed(tx, run, state, state, ALL_ENDED, next_version(tx, run_id))
 
 
 def archive_due(tx: Transaction) -> int:
@@ -133,7 +134,7 @@ _COUNT = (
     .values(change_seq=_RUNS.c.change_seq + sa.bindparam("more", type_=sa.BigInteger))
     .returning(_RUNS.c.change_seq, _RUNS.c.automatic, _RUNS.c.state)
 )
-_END = _RUNS.update().where(_RUNS.c.id == sa.bindparam("this_run"))
+_END = _RUNS.update().where(_RUNS.c.id == sa.bindparam("this_run")).returning(_RUNS)
 _STATES = sa.select(_TASKS.c.state).where(_TASKS.c.run_id == sa.bindparam("of_run")).distinct()
 _UPDATE_MANY = _TASKS.update().where(_TASKS.c.key == sa.bindparam("this_key"))
 _UPDATE = _UPDATE_MANY.returning(_TASKS)

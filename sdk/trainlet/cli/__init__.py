@@ -49,6 +49,7 @@ def main() -> None:
         prices,
         saved,
         secrets,
+        sinks,
         triggers,
     )
 
@@ -59,6 +60,7 @@ def main() -> None:
         triggers,
         events,
         hooks,
+        sinks,
         listing,
         saved,
         secrets,

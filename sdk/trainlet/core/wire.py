@@ -319,7 +319,7 @@ class ClaimReply(Reply):
 
 
 class CheckpointNote(Value):
-    """One committed checkpoint, as the worker reports it; the truth is the log in the store."""
+    """One committed checkpoint, as the worker reports it; the truth is the log in the store. `best`: none was better."""
 
     step: int
     epoch: int
@@ -327,6 +327,7 @@ class CheckpointNote(Value):
     size_bytes: int = 0
     committed_at: str = ""
     metrics: dict[str, float] = {}
+    best: bool = False
 
 
 class CheckpointLinks(Value):

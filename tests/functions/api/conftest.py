@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,8 @@ from trainlet.core.specs import Entry, FunctionSpec
 from trainlet.core.wire import Deployment, Device
 from trainlet_functions.api.app import create_app
 from trainlet_functions.signatures import Signer
+from trainlet_functions.sinks.addresses import Rule
+from trainlet_functions.sinks.courier import Courier
 from trainlet_functions.state import devices, tokens
 from trainlet_functions.state.database import Database
 from trainlet_functions.triggers.matching import Matcher
@@ -55,6 +60,7 @@ class Stand:
         self.backend = Backend()
         self.signer = Signer.load(home / "signing.key")
         self.matcher = Matcher()
+        self.courier = Courier(self.database, self.signer, Rule(None, embedded=True))
         self.closing = threading.Event()
         self.embedded = True
         with self.database.write() as tx:
@@ -97,6 +103,7 @@ class Caller:
 def stand(tmp_path: Path, database_url: str) -> Iterator[Stand]:
     stand = Stand(tmp_path, database_url)
     yield stand
+    stand.courier.close()
     stand.database.close()
 
 
@@ -127,3 +134,62 @@ def task(person: Caller, function: FunctionSpec) -> str:
     body = {"run_id": "r", "node": "f", "function": "f", "digest": function.digest(), "args": {"x": 1}}
     assert person("PUT", "/v1/tasks/r.f", body).status_code == 201
     return "r.f"
+
+
+class Receiver:
+    """A real HTTP server that stands for somebody's sink.
+
+    It keeps what it got. `answers` are the next ones (status, headers); then it is 204.
+    """
+
+    def __init__(self) -> None:
+        self.got: list[tuple[dict[str, str], bytes]] = []
+        self.answers: list[tuple[int, dict[str, str]]] = []
+        self.open = threading.Event()
+        self.open.set()
+        self.url = ""
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(body) for _, body in self.got]
+
+    @property
+    def types(self) -> list[str]:
+        return [event["type"].removeprefix("dev.trainlet.") for event in self.events]
+
+
+@contextmanager
+def _receiving() -> Iterator[Receiver]:
+    found = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            found.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            found.open.wait(60)
+            status, headers = found.answers.pop(0) if found.answers else (204, {})
+            self.send_response(status)
+            for name, value in {"Content-Length": "0", **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    found.url = f"http://127.0.0.1:{server.server_address[1]}/hook"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    yield found
+    found.open.set()
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def receive() -> Iterator[Callable[[], Receiver]]:
+    """Start receivers."""
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(_receiving())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from trainlet.core import errors, wire
-from trainlet_functions.state import attempts, outbox, runs, schema, tasks
+from trainlet.core import errors, lifecycle, wire
+from trainlet_functions.state import attempts, runs, schema, tasks
 from trainlet_functions.state.problems import FencedAttempt, Taken
 
 
@@ -32,8 +32,8 @@ def test_every_state_is_in_the_timeline_and_in_the_outbox(world):
         kinds = [row.type for row in tx.all(sa.select(schema.outbox).order_by(schema.outbox.c.id))]
     assert [one.state for one in line] == ["queued", "dispatched", "running", "succeeded"]
     assert all(one.reason and one.actor and one.at for one in line)
-    assert [kind for kind in kinds if kind.startswith(outbox.LIFECYCLE)] == [
-        outbox.LIFECYCLE + state for state in ("queued", "dispatched", "running", "succeeded")
+    assert [kind for kind in kinds if kind.startswith(lifecycle.TASK)] == [
+        lifecycle.TASK + state for state in ("queued", "dispatched", "running", "succeeded")
     ]
 
 
