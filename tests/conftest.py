@@ -5,12 +5,16 @@ Databases are SQLite, and PostgreSQL when TRAINLET_TEST_POSTGRES names a server.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+_DATABASE = f"trainlet_test_{os.getpid()}"  # others may test on the same server at the same time
 POSTGRES = os.environ.get("TRAINLET_TEST_POSTGRES")
 
 
@@ -32,13 +36,25 @@ def isolated_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def fresh_postgres() -> str:
     """Empty this test process's own database on the server and return its url."""
     assert POSTGRES is not None
-    name = "trainlet_test_" + os.environ.get("PYTEST_XDIST_WORKER", "main")
-    server = sa.create_engine(POSTGRES, isolation_level="AUTOCOMMIT")
+    _drop_postgres()
+    with _server() as conn:
+        conn.exec_driver_sql(f"CREATE DATABASE {_DATABASE}")
+    atexit.unregister(_drop_postgres)
+    atexit.register(_drop_postgres)
+    return sa.make_url(POSTGRES).set(database=_DATABASE).render_as_string(hide_password=False)
+
+
+def _drop_postgres() -> None:
+    with _server() as conn:
+        conn.exec_driver_sql(f"DROP DATABASE IF EXISTS {_DATABASE} WITH (FORCE)")
+
+
+@contextlib.contextmanager
+def _server() -> Iterator[sa.Connection]:
+    server = sa.create_engine(str(POSTGRES), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
     with server.connect() as conn:
-        conn.exec_driver_sql(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-        conn.exec_driver_sql(f"CREATE DATABASE {name}")
+        yield conn
     server.dispose()
-    return sa.make_url(POSTGRES).set(database=name).render_as_string(hide_password=False)
 
 
 _SERVER = pytest.mark.skipif(not POSTGRES, reason="TRAINLET_TEST_POSTGRES names no server")
