@@ -39,7 +39,9 @@ class Cluster(Value):
     end when it must go; Knative's `max-revision-timeout-seconds` has to allow it. `warm_s` is how long an idle worker
     stays, `start_s` how long a new one may take with its node and image, `unreachable_s` when a pod of a lost node is
     given up (None: Kubernetes' five minutes). `unused_s` is how long a function keeps its objects that nobody uses; they come
-    back when it is used again. `max_timeout_s` bounds the `timeout=` of steps. `spot` are the taints of
+    back when it is used again. `max_timeout_s` bounds the `timeout=` of steps. `package_cache`
+    names a PersistentVolumeClaim of each project's namespace, which many pods may write (ReadWriteMany), where the packages
+    of steps are installed once (None: by each pod for itself). `spot` are the taints of
     nodes that may vanish: steps that save checkpoints tolerate them. `store_secret` names a Secret of the project's
     namespace with the store's credentials as environment variables; `service_account_annotations` give pods a cloud
     identity instead. `steps_choose_nodes: false` refuses node selectors, tolerations and affinities that somebody wrote
@@ -69,6 +71,7 @@ class Cluster(Value):
     run_as_user: int | None = Field(default=None, ge=1)
     gpus: Catalogue = Catalogue()
     virtual_gpus: bool = False
+    package_cache: Label | None = None
     spot: tuple[Toleration, ...] = SPOT
     steps_choose_nodes: bool = True
     oidc: bool = False

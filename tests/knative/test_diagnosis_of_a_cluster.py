@@ -207,6 +207,12 @@ def test_settings_that_ask_for_oidc_where_it_is_off_are_found(look: Callable[...
     assert found["OIDC"].state == "bad" and '"authentication-oidc":"enabled"' in found["OIDC"].fix
 
 
+def test_a_cache_of_packages_needs_its_features_and_its_claim(look: Callable[..., dict[str, Finding]]) -> None:
+    found = look(good(), package_cache="packages")
+    assert found["feature kubernetes.podspec-persistent-volume-write"].state == "bad"
+    assert found["package cache of default"].state == "bad" and "ReadWriteMany" in found["package cache of default"].fix
+
+
 def test_who_may_not_look_is_told_so_at_each_check(
     look: Callable[..., dict[str, Finding]], kubernetes_api: Any
 ) -> None:

@@ -32,7 +32,8 @@ def validate(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def flags(cluster: Cluster) -> list[str]:
     """Return the features that doctor asks an admin to turn on."""
-    return [f"{flag}=enabled" for flag in serving.needed_features(cluster)]
+    wanted = cluster.model_copy(update={"package_cache": "packages"})  # one of the files has it
+    return [f"{flag}=enabled" for flag in serving.needed_features(wanted)]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -51,6 +52,9 @@ def test_without_the_flags_that_doctor_asks_for_a_service_is_refused(flags: list
         others = [one for one in flags if not one.startswith(flag)]
         done = validate(*others, str(GOLDEN / "gpu_step.yaml"))
         assert done.returncode == 1 and "must not set the field" in done.stderr
+    for flag in ("kubernetes.podspec-persistent-volume-claim", "kubernetes.podspec-persistent-volume-write"):
+        others = [one for one in flags if not one.startswith(flag)]
+        assert "support is disabled" in validate(*others, str(GOLDEN / "slice.yaml")).stderr
     assert "affinity" in validate(str(GOLDEN / "either_gpu_on_spot.yaml")).stderr
 
 

@@ -60,6 +60,7 @@ def test_a_wrong_catalogue_is_named_by_its_own_file(tmp_path: Path) -> None:
         (GOOD + "kubeflow_namespaces: {team: Vision}", r"kubeflow_namespaces.team='Vision'"),
         (GOOD + "kubeflow_namespaces: {trainlet-a: p}", "trainlet-a is a namespace of steps"),
         (GOOD + f"kubeflow_namespaces: {{team: {'p' * 60}}}", "which is no DNS label"),
+        (GOOD + "package_cache: Packages", "package_cache='Packages'"),
         ("", "holds no settings"),
     ],
 )

@@ -187,7 +187,9 @@ class Attempt:
         if spec.packages_lock is not None:
             lock = (bundle / bundles.LOCK).read_text()
             self._output.say("installing the locked packages (once per machine)")
-            python = str(environments.install(self._settings.home, lock))
+            python = str(
+                environments.install(self._settings.home, lock, cache=self._settings.cache, given_up=self._given_up)
+            )
         if nursery is not None and (nursery.key != (python, spec.imports) or not nursery.alive()):
             nursery.close()
             nursery = None

@@ -20,6 +20,7 @@ class WorkerSettings(Value):
 
     `token_file` holds a token that is renewed under the worker's feet, as Kubernetes does. `devices` are those of this
     pod; None where the API hands them out. A worker that `stays` never leaves because it is idle: somebody else decides.
+    `cache` is a folder that outlives this pod and that other pods of the project use too.
     With an `event_audience` events are taken only with a token for it. `revision` is the Knative Revision of this pod.
     """
 
@@ -37,6 +38,7 @@ class WorkerSettings(Value):
     token_file: Path | None = None
     devices: tuple[Device, ...] | None = None
     stays: bool = False
+    cache: Path | None = None
     event_audience: str | None = None
     revision: str | None = None
 
@@ -73,6 +75,7 @@ class WorkerSettings(Value):
             platform_file=Path(platform_file) if platform_file else None,
             devices=tuple(local_inventory(env).devices()) if in_pod else None,
             stays=in_pod,
+            cache=Path(env["TRAINLET_CACHE"]) if env.get("TRAINLET_CACHE") else None,
             revision=env.get("K_REVISION") or None,
             event_audience=env.get("TRAINLET_EVENT_AUDIENCE") or None,
         )

@@ -44,6 +44,17 @@ def projects(kubernetes: Kubernetes, cluster: Cluster, names: Sequence[str]) -> 
         same = role is not None and role.get("rules") == wanted["rules"]
         saw = f"{namespace}, its role {'as it should be' if same else 'of another version' if role else 'missing'}"
         yield judged(f"project {project}", same, saw, "the API needs exactly these rights to deploy functions", fix)
+        if (claim := cluster.package_cache) is not None:
+            found = kubernetes.get(f"{path('v1', namespace, 'persistentvolumeclaims')}/{claim}")
+            modes = [] if found is None else found.get("spec", {}).get("accessModes", [])
+            saw = (
+                f"claim {claim} missing"
+                if found is None
+                else f"claim {claim} with {', '.join(modes) or 'no access mode'}"
+            )
+            why = "pods of a step install packages into it, on any node"
+            fix = f"make a PersistentVolumeClaim {claim} with accessModes: [ReadWriteMany] in {namespace}"
+            yield judged(f"package cache of {project}", "ReadWriteMany" in modes, saw, why, fix)
         if cluster.store_secret is not None:
             secret = cluster.store_secret
             there = kubernetes.get(f"{path('v1', namespace, 'secrets')}/{secret}") is not None

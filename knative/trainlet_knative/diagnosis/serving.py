@@ -65,6 +65,9 @@ def needed_features(cluster: Cluster) -> dict[str, str]:
         found["kubernetes.podspec-tolerations"] = "GPU nodes are tainted, and pods of a lost node are given up soon"
     if any(place.runtime_class for place in places):
         found["kubernetes.podspec-runtimeclassname"] = "the GPU catalogue names a runtime class"
+    if cluster.package_cache is not None:
+        found["kubernetes.podspec-persistent-volume-claim"] = "package_cache names a claim"
+        found["kubernetes.podspec-persistent-volume-write"] = "workers install packages into package_cache"
     return found
 
 

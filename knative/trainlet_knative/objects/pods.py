@@ -12,6 +12,7 @@ from trainlet_knative.objects.names import Object
 SECRET_KEY = "value"  # noqa: S105 - the name of a key
 SECRETS_FOLDER = "/var/run/trainlet/secrets"
 HOME_FOLDER = "/var/lib/trainlet"
+CACHE_FOLDER = "/var/cache/trainlet"
 DRAIN_MARGIN_S = 60
 
 
@@ -33,6 +34,7 @@ def pod(cluster: Cluster, project: str, spec: FunctionSpec) -> Object:
             {"name": "home", "emptyDir": {}},
             {"name": "tmp", "emptyDir": {}},
             identities.token_volume(),
+            *([_cache(cluster.package_cache)] if cluster.package_cache is not None else []),
             *([_secrets(spec)] if spec.secrets else []),
         ],
     }
@@ -60,6 +62,7 @@ def _container(cluster: Cluster, project: str, spec: FunctionSpec) -> Object:
             {"name": "home", "mountPath": HOME_FOLDER},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - a volume: the root is read-only
             {"name": "token", "mountPath": identities.TOKEN_FOLDER, "readOnly": True},
+            *([{"name": "cache", "mountPath": CACHE_FOLDER}] if cluster.package_cache is not None else []),
             *([{"name": "secrets", "mountPath": SECRETS_FOLDER, "readOnly": True}] if spec.secrets else []),
         ],
     }
@@ -72,6 +75,7 @@ def _environment(cluster: Cluster, project: str, spec: FunctionSpec) -> dict[str
     virtual = [f"{one.sku}:{one.count}" for one in spec.resources.gpus[:1]] if cluster.virtual_gpus else []
     return {
         **({} if cluster.sink is None else {"K_SINK": cluster.sink}),
+        **({} if cluster.package_cache is None else {"TRAINLET_CACHE": CACHE_FOLDER}),
         "HOME": HOME_FOLDER,
         "TRAINLET_API": cluster.api_url,
         "TRAINLET_STORE": cluster.store_url,
@@ -98,6 +102,11 @@ def _resources(cluster: Cluster, spec: FunctionSpec) -> Object:
         requests["memory"] = limits["memory"] = str(spec.resources.memory_bytes)
     # Knative writes no empty mapping back: one would look changed for ever.
     return {name: found for name, found in (("limits", limits), ("requests", requests)) if found}
+
+
+def _cache(claim: str) -> Object:
+    """Return the volume of installed packages; a claim is of one namespace: no project runs what another put there."""
+    return {"name": "cache", "persistentVolumeClaim": {"claimName": claim}}
 
 
 def _secrets(spec: FunctionSpec) -> Object:

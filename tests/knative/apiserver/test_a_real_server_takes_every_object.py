@@ -21,10 +21,13 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "job": ({"kueue_queue": "gpus", "oidc": True}, {"backend": "job", "timeout_s": 3600.0}),
     "either": ({"run_as_user": 1000}, {"resources": EITHER, "checkpoint": CheckpointPolicy(every_s=600)}),
     "slice": (
-        {"node_cidrs": ("10.0.0.0/16",)},
+        {"node_cidrs": ("10.0.0.0/16",), "package_cache": "packages"},
         {"resources": Resources(gpus=(GpuRequest(sku="A30/1g.6gb", count=1),))},
     ),
-    "virtual": ({"virtual_gpus": True, "oidc": True}, {"max_workers": 1000}),
+    "virtual": (
+        {"virtual_gpus": True, "oidc": True},
+        {"max_workers": 1000},
+    ),
     "longest name": ({}, {"name": "x" * 63}),
 }
 

@@ -26,10 +26,13 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"resources": EITHER, "checkpoint": CheckpointPolicy(every_s=600)},
     ),
     "slice": (
-        {"node_cidrs": ("10.0.0.0/16",)},
+        {"node_cidrs": ("10.0.0.0/16",), "package_cache": "packages"},
         {"resources": Resources(gpus=(GpuRequest(sku="A30/1g.6gb", count=1),))},
     ),
-    "virtual_gpus": ({"virtual_gpus": True, "oidc": True}, {}),
+    "virtual_gpus": (
+        {"virtual_gpus": True, "oidc": True},
+        {},
+    ),
 }
 
 

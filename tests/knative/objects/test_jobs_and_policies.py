@@ -81,6 +81,14 @@ def test_with_oidc_a_service_gets_an_audience_and_a_job_sink_a_policy(
     assert "EventPolicy" not in {one["kind"] for one in all_objects(safe, "default", spec)}
 
 
+def test_S2_installed_packages_are_shared_inside_a_namespace_only(cluster: Cluster, spec: FunctionSpec) -> None:
+    shared = cluster.model_copy(update={"package_cache": "packages"})
+    pod = service(shared, "vision", spec)["spec"]["template"]["spec"]
+    assert {"name": "cache", "persistentVolumeClaim": {"claimName": "packages"}} in pod["volumes"]
+    assert {"name": "cache", "mountPath": "/var/cache/trainlet"} in pod["containers"][0]["volumeMounts"]
+    assert not any("hostPath" in one for one in pod["volumes"]), "a folder of the node is every project's"
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
