@@ -19,6 +19,8 @@ from trainlet.core.errors import UserError
 from trainlet.futures import Future
 
 if TYPE_CHECKING:
+    from trainlet.core.estimates import Estimate
+    from trainlet.estimates import Durations
     from trainlet.runs import Run
     from trainlet.triggers import Trigger
     from trainlet_pipelines.kubeflow.runs import KubeflowRun
@@ -176,6 +178,21 @@ class Pipeline(Generic[P, R]):
         values = {**traced.values, **params}
         graph = traced.graph.model_copy(update={"cache": cache})
         return runs.start(graph, values, traced.steps, budget_nano=budget_nano, tags=tags)
+
+    @boundary
+    def estimate(self, duration: Durations = None, /, **params: Any) -> Estimate:
+        """Return what a run with these parameters would cost, at the prices of now; nothing is started.
+
+        A task takes as long as those that ran before; `duration` ("2h", or {"train": "2h"} by the names of tasks) says
+        otherwise. Parameters may be left out: what they decide is then not known.
+        """
+        traced = self.trace(params, resolve=False)
+        from trainlet import estimates, sessions
+        from trainlet.core.settings import Settings
+
+        client = sessions.current(Settings.from_environment()).client
+        values = {**traced.values, **params}
+        return estimates.of_graph(client, traced.graph, values, estimates.needs_of(traced.steps), duration)
 
     @boundary
     def deploy(self) -> dict[str, list[str]]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainlet import endings, handles, sessions
+from trainlet import endings, estimates, handles, sessions
 from trainlet.boundaries import boundary
 from trainlet.core import codecs, graphs, wire
 from trainlet.core.errors import NotFoundError, PlatformError, TrainletError, UserError
@@ -28,6 +28,7 @@ from trainlet.core.tags import parse_tags
 
 if TYPE_CHECKING:
     from trainlet.client.http import Client
+    from trainlet.core.estimates import Estimate
     from trainlet.steps import Step
     from trainlet_pipelines.caches import Cached
     from trainlet_pipelines.remote import Remote
@@ -231,6 +232,19 @@ class Run:
     def usage(self) -> wire.UsageReport:
         """Return metered seconds and cost."""
         return self._client.usage(self.id)
+
+    @boundary
+    def estimate(self, duration: estimates.Durations = None) -> Estimate:
+        """Return what this whole run would cost, were it to start now; `duration` as in `pipeline.estimate`."""
+        view = self.view
+        if view.graph is None:
+            raise UserError(
+                f"Run {self.id} has no graph, so there is nothing to estimate. run.usage() says what it cost."
+            )
+        graph = graphs.Graph.model_validate(view.graph)
+        used = {node.function: node.digest for node in graph.nodes}
+        needs = {name: self._client.get_function(name, digest).spec for name, digest in used.items()}
+        return estimates.of_graph(self._client, graph, view.params, needs, duration)
 
     @boundary
     def cancel(self, reason: str = "cancelled by the user") -> None:

@@ -23,6 +23,8 @@ from trainlet.futures import Future
 
 if TYPE_CHECKING:
     from trainlet.bundles import Bundle
+    from trainlet.core.estimates import Estimate
+    from trainlet.estimates import Durations
     from trainlet.runs import Run
 
 P = ParamSpec("P")
@@ -195,6 +197,17 @@ class Step(Generic[P, R]):
         arguments = self._outside_arguments(method, args, kwargs)
         budget_nano = None if budget is None else durations.parse_money_nano(budget, "budget=")
         return self._start(self._traced(arguments), budget_nano, tags)
+
+    @boundary
+    def estimate(self, duration: Durations = None, *, tasks: int = 1) -> Estimate:
+        """Return what so many tasks of this step would cost, each as long as those before, or as `duration` ("2h")."""
+        from trainlet import estimates, sessions
+        from trainlet.core.settings import Settings
+
+        if isinstance(tasks, bool) or not isinstance(tasks, int) or not 0 <= tasks <= 1_000_000:
+            raise UserError(f"{locations.caller()}: tasks={tasks!r} is no number of tasks. Write 1 to 1000000.")
+        client = sessions.current(Settings.from_environment()).client
+        return estimates.of_step(client, self, tasks, duration)
 
     @boundary
     def map(

@@ -1,4 +1,4 @@
-"""`/v1/budgets`: what may be used. Admins set limits; a project sees those that bind it."""
+"""`/v1/budgets`: what may be used. Admins set limits; a project sees those that bind it. `/v1/estimates`: what would be."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from flask import g
 
 from trainlet.core import wire
 from trainlet.core.budgets import Budget, BudgetView
-from trainlet_functions.api.routes import Routes
-from trainlet_functions.billing import budgets
+from trainlet.core.estimates import Estimate, EstimateRequest
+from trainlet_functions.api.routes import Routes, project
+from trainlet_functions.billing import budgets, estimates
 from trainlet_functions.platform import Platform
 from trainlet_functions.state import admission, funds
 
@@ -45,6 +46,13 @@ def delete_budget(platform: Platform, name: str) -> wire.Page:
         budgets.delete(tx, name)
         admission.admit(tx)
     return wire.Page(items=[])
+
+
+@routes.add("POST", "/v1/estimates", body=EstimateRequest, reply=Estimate)
+def estimate(platform: Platform, body: EstimateRequest) -> Estimate:
+    """Return what steps would cost: rated like the leases they would be. Nothing is started or set aside."""
+    with platform.database.read() as tx:
+        return estimates.estimate(tx, project(), body)
 
 
 def _project() -> str | None:

@@ -39,6 +39,7 @@ def main() -> None:
         billing,
         budgets,
         clusters,
+        costs,
         deployment,
         doctor,
         events,
@@ -67,6 +68,7 @@ def main() -> None:
         prices,
         billing,
         budgets,
+        costs,
         clusters,
         doctor,
     ):

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from trainlet.cli import loading, output
+from trainlet.cli import costs, loading, output
 from trainlet.core.errors import UserError
 from trainlet.core.settings import Settings
 from trainlet.pipelines import Pipeline
@@ -109,16 +109,17 @@ def submit(
 @click.argument("target", metavar="FILE[:PIPELINE]")
 @output.json_option
 def check(target: str, as_json: bool) -> int:
-    """Show what a pipeline ships, how big it is beside KFP's limits, and what KFP's cache will do."""
+    """Show what a pipeline ships, how big it is beside KFP's limits, what KFP's cache will do, and what a run may cost."""
     from trainlet_pipelines.kubeflow import checks
 
     found = pipeline_of(target)
     with tempfile.TemporaryDirectory(prefix="trainlet-") as folder:
         report = checks.check(found.compile(Path(folder) / "pipeline.yaml", target_of({})))
     shipped = {name: step.bundle() for name, step in found.trace({}).steps.items() if isinstance(step, Step)}
+    cost = costs.sentence(lambda: found.estimate())
     if as_json:
         files = {name: sorted(bundle.files) for name, bundle in shipped.items()}
-        output.print_json({**dataclasses.asdict(report), "shipped": files})
+        output.print_json({**dataclasses.asdict(report), "shipped": files, "cost": cost})
         return 1 if report.problems else 0
     rows = [
         [
@@ -136,6 +137,7 @@ def check(target: str, as_json: bool) -> int:
     ]
     output.table("", ["task", "in KFP", "image", "argument bytes", "same inputs and code"], tasks, numeric=("bytes",))
     click.echo(f"IR {report.ir_bytes:,} bytes; workflow about {report.workflow_bytes:,} of {checks.WORKFLOW_BYTES:,}")
+    click.echo(f"cost: {cost}")
     for problem in report.problems:
         click.echo(f"problem: {problem}")
     return 1 if report.problems else 0

@@ -95,10 +95,10 @@ def _add(named: dict[str, Step[Any, Any]], step: Step[Any, Any], target: str) ->
         )
 
 
-def parameters(texts: Sequence[str], found: Target) -> dict[str, Any]:
+def parameters(texts: Sequence[str], found: Target, *, complete: bool = True) -> dict[str, Any]:
     """Read `name=value` as the parameter's annotation says; without one, a JSON value or else a string.
 
-    Raises UserError for an unknown name, a missing parameter, or a value that does not fit.
+    Raises UserError for an unknown name, a missing parameter (where it must be `complete`), or a value that does not fit.
     """
     known = dict(inspect.signature(found).parameters)
     known.pop(hints.context_parameter(inspect.unwrap(found)) or "", None)
@@ -113,7 +113,8 @@ def parameters(texts: Sequence[str], found: Target) -> dict[str, Any]:
             meant = f" Did you mean {near[0]!r}?" if near else ""
             raise UserError(f"There is no parameter {name!r}.{meant} There are: {', '.join(known) or 'none'}.")
         values[name] = _value(name, value, annotations)
-    _check_complete(known, values)
+    if complete:
+        _check_complete(known, values)
     return values
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from trainlet import triggers as decorators
-from trainlet.cli import loading, output
+from trainlet.cli import costs, loading, output
 from trainlet.cli.events import adapter_options, read_event, read_json, vendor_headers
 from trainlet.client import connect
 from trainlet.client.http import Client
@@ -20,6 +20,7 @@ from trainlet.core.durations import nearest
 from trainlet.core.errors import NotFoundError, TrainletError, UserError
 from trainlet.core.settings import Settings
 from trainlet.core.triggers import TriggerView
+from trainlet.pipelines import Pipeline
 
 _LOOKED_AT = 20  # runs of the past that an estimate is made of
 
@@ -126,7 +127,7 @@ def test(target: str, event: str, adapter: str | None, github_event: str | None,
             results[name] = {"pipeline": pipeline.name, **decorators.tried(one, given)}
     for result in results.values():
         if result["matches"]:
-            result["estimate"] = _estimate(str(result["pipeline"]))
+            result["estimate"] = _estimate(found[name][0], result["params"])
     if as_json:
         output.print_json(results)
     else:
@@ -157,17 +158,19 @@ def _tell(name: str, result: dict[str, Any]) -> None:
     click.echo(f"  {result['estimate']}")
 
 
-def _estimate(pipeline: str) -> str:
-    """Say what runs of this pipeline have cost lately; nothing is started to find out."""
+def _estimate(pipeline: Pipeline[Any, Any], params: dict[str, Any]) -> str:
+    """Say what this run would cost, and what the last ones did; nothing is started to find out."""
+    told = costs.sentence(lambda: pipeline.estimate(**params))
     try:
-        client = connect(Settings.from_environment())
-        costs, currency = _costs(client, pipeline)
-    except TrainletError as error:
-        return f"its cost cannot be estimated: {error}"
-    if not costs:
-        return "its cost is not known: it never ran"
-    middle = output.money(round(statistics.median(costs)), currency)
-    return f"the last {len(costs)} runs cost {middle} each (median), at most {output.money(max(costs), currency)}"
+        spent, currency = _costs(connect(Settings.from_environment()), pipeline.name)
+    except TrainletError:
+        return told
+    if not spent:
+        return told
+    middle = output.money(round(statistics.median(spent)), currency)
+    return (
+        f"{told}; the last {len(spent)} runs cost {middle} each (median), at most {output.money(max(spent), currency)}"
+    )
 
 
 def _costs(client: Client, pipeline: str) -> tuple[list[int], str]:

@@ -1,4 +1,4 @@
-"""The client's calls about money: `/v1/budgets`."""
+"""The client's calls about money: `/v1/budgets`, `/v1/estimates`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from trainlet.core import wire
 from trainlet.core.budgets import Budget, BudgetView
+from trainlet.core.estimates import Estimate, EstimateRequest
 
 if TYPE_CHECKING:
     from trainlet.client.http import Client
 
 
 class Money:
-    """What a client can say about budgets."""
+    """What a client can say about budgets and estimates."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -32,3 +33,7 @@ class Money:
     def delete_budget(self, name: str) -> None:
         """Remove a budget."""
         self._client._call("DELETE", f"/v1/budgets/{name}", wire.Page)
+
+    def estimate(self, body: EstimateRequest) -> Estimate:
+        """Return what steps would cost."""
+        return self._client._call("POST", "/v1/estimates", Estimate, body)
