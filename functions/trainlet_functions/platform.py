@@ -170,6 +170,11 @@ class Platform:
         if self._reviewer is not None:
             self._reviewer.review_trigger(project, function, token)
 
+    @property
+    def believes_brokers(self) -> bool:
+        """Say whether what comes from a broker is taken without proof of who sent it: an admin wrote `open_events`."""
+        return self._cluster is not None and self._cluster.open_events and not self._cluster.oidc
+
     def _client_token(self, tx: Transaction) -> str:
         """Return the token of this home's clients; it stays over restarts, so that whoever waits can go on."""
         given = os.environ.get("TRAINLET_BOOTSTRAP_TOKEN")
@@ -285,7 +290,8 @@ class Platform:
         if self._supervisor.leading:
             with self.database.read() as tx:
                 kept, projects = functions.kept(tx, unused_s=self._unused_s), functions.projects(tx)
-            self.backend.keep(kept, projects)
+                watches = registry.watched(tx)
+            self.backend.keep(kept, watches, projects)
             self._note_cold_starts({project for project, _ in kept})
             fanout.forget(self.database)
         self.closing.wait(KEEP_UP_S if self._supervisor.leading else TICK_S)

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from trainlet.core.settings import Limits
 from trainlet.core.specs import FunctionSpec
+from trainlet.core.triggers import Watch
 from trainlet.core.wire import Deployment
 from trainlet_functions import foundlings, processes
 
@@ -100,7 +101,15 @@ class LocalPool:
     def apply(self, project: str, spec: FunctionSpec) -> None:
         """Nothing to prepare: a process is started when there is work."""
 
-    def keep(self, functions: Sequence[tuple[str, FunctionSpec]], projects: Sequence[str]) -> None:
+    def watch(self, project: str, watch: Watch) -> None:
+        """Nothing to prepare: events come to the API itself, and it has a clock."""
+
+    def keep(
+        self,
+        functions: Sequence[tuple[str, FunctionSpec]],
+        watches: Sequence[tuple[str, Watch]],
+        projects: Sequence[str],
+    ) -> None:
         """Nothing to keep: processes are all there is."""
 
     def status(self, project: str, function: str | None = None) -> Mapping[str, Deployment]:

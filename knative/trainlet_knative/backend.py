@@ -15,6 +15,7 @@ from typing import Any
 from trainlet.core.clocks import Clock, SystemClock
 from trainlet.core.errors import PlatformError, TrainletError
 from trainlet.core.specs import FunctionSpec
+from trainlet.core.triggers import Watch
 from trainlet.core.wire import Deployment
 from trainlet_knative import deployments, objects
 from trainlet_knative.connections import FIELD_MANAGER, PLURALS, Kubernetes, Refused, path, path_of
@@ -24,18 +25,19 @@ _LOG = logging.getLogger(__name__)
 _RECHECK_NS = 30_000_000_000
 _SERVING = "serving.knative.dev/v1"
 _JOB_SINK = "sinks.knative.dev/v1alpha1"
-FUNCTION = "trainlet.dev/function"
-SELECTOR = f"app.kubernetes.io/managed-by=trainlet,{FUNCTION}"
-_KINDS = frozenset(
-    {
+_TRIGGER = ("eventing.knative.dev/v1", "Trigger")
+SELECTOR = f"app.kubernetes.io/managed-by=trainlet,{objects.FUNCTION}"
+_KINDS = {  # by the label that says what an object belongs to
+    objects.FUNCTION: {
         ("v1", "ServiceAccount"),
         (_SERVING, "Service"),
-        ("eventing.knative.dev/v1", "Trigger"),
+        _TRIGGER,
         (_JOB_SINK, "JobSink"),
         ("networking.k8s.io/v1", "NetworkPolicy"),
         ("eventing.knative.dev/v1alpha1", "EventPolicy"),
-    }
-)
+    },
+    objects.TRIGGER: {_TRIGGER, ("sources.knative.dev/v1", "PingSource")},
+}
 
 
 class KnativeBackend:
@@ -52,9 +54,18 @@ class KnativeBackend:
 
     def apply(self, project: str, spec: FunctionSpec) -> None:
         """Make the function's objects what they should be, by server-side apply."""
+        self._apply(project, objects.all_objects(self._cluster, project, spec))
+        with self._lock:
+            self._floors.pop((self._cluster.namespace_of(project), spec.name), None)
+
+    def watch(self, project: str, watch: Watch) -> None:
+        """Make a trigger's objects what they should be; what it does not need any more goes with the next round."""
+        self._apply(project, objects.trigger_objects(self._cluster, project, watch))
+
+    def _apply(self, project: str, wanted: Sequence[objects.Object]) -> None:
         try:
-            for wanted in objects.all_objects(self._cluster, project, spec):
-                self._kubernetes.apply(wanted)
+            for one in wanted:
+                self._kubernetes.apply(one)
         except PlatformError as error:
             self.failed_applies += 1
             if isinstance(error, Refused) and error.status in (
@@ -63,8 +74,6 @@ class KnativeBackend:
             ):  # without its Role a namespace is not even missed
                 raise Refused(error.status, f"{error} {self._no_home(project)}") from error
             raise
-        with self._lock:
-            self._floors.pop((self._cluster.namespace_of(project), spec.name), None)
 
     def demand(self, project: str, spec: FunctionSpec, workers: int) -> None:
         """Set the floor of the newest Revision; a Revision that is not there yet gets it at the next call."""
@@ -86,8 +95,13 @@ class KnativeBackend:
             with self._lock:
                 self._floors[key] = (workers, now_ns)
 
-    def keep(self, functions: Sequence[tuple[str, FunctionSpec]], projects: Sequence[str]) -> None:
-        """Repair objects that were changed or removed, and remove those of functions that are not named here.
+    def keep(
+        self,
+        functions: Sequence[tuple[str, FunctionSpec]],
+        watches: Sequence[tuple[str, Watch]],
+        projects: Sequence[str],
+    ) -> None:
+        """Repair objects that were changed or removed, and remove those of functions and triggers not named here.
 
         Only what carries our labels and was applied by us is ever removed. A floor that an earlier process left is taken
         back. One function that fails leaves the others unharmed; the first failure is raised at the end.
@@ -101,6 +115,8 @@ class KnativeBackend:
             except TrainletError as error:  # the cluster's settings changed and cannot describe it any more
                 untouched.add((self._cluster.namespace_of(project), spec.name))
                 failures.append(error)
+        for project, watch in watches:
+            wanted |= {path_of(one): one for one in objects.trigger_objects(self._cluster, project, watch)}
         for namespace in sorted({self._cluster.namespace_of(project) for project in projects}):
             try:
                 here = {at: one for at, one in wanted.items() if one["metadata"].get("namespace") == namespace}
@@ -139,20 +155,27 @@ class KnativeBackend:
         )
 
     def _keep_namespace(self, namespace: str, wanted: dict[str, dict[str, Any]], untouched: set[str]) -> None:
-        kinds = {(one["apiVersion"], one["kind"]) for one in wanted.values()} | _KINDS
-        for api_version, kind in sorted(kinds):
-            folder = path(api_version, namespace, PLURALS[kind])
-            found = {f"{folder}/{one['metadata']['name']}": one for one in self._kubernetes.select(folder, SELECTOR)}
-            here = {at: one for at, one in wanted.items() if (one["apiVersion"], one["kind"]) == (api_version, kind)}
-            for at, one in here.items():
-                if at not in found or not covers(found[at], one):
-                    _LOG.info("putting %s right", at)
-                    self._kubernetes.apply(one)
-            for at in found.keys() - here.keys():
-                if _is_ours(found[at]) and found[at]["metadata"]["labels"][FUNCTION] not in untouched:
-                    _LOG.info("removing %s: no function needs it", at)
-                    self._kubernetes.delete(at)
+        for label, kinds in _KINDS.items():
+            theirs = {at: one for at, one in wanted.items() if label in one["metadata"]["labels"]}
+            kept = untouched if label == objects.FUNCTION else set()
+            for api_version, kind in sorted(kinds):
+                here = {
+                    at: one for at, one in theirs.items() if (one["apiVersion"], one["kind"]) == (api_version, kind)
+                }
+                self._keep_kind(path(api_version, namespace, PLURALS[kind]), label, here, kept)
         self._lower_floors(namespace)
+
+    def _keep_kind(self, folder: str, label: str, wanted: dict[str, dict[str, Any]], untouched: set[str]) -> None:
+        selector = f"app.kubernetes.io/managed-by=trainlet,{label}"
+        found = {f"{folder}/{one['metadata']['name']}": one for one in self._kubernetes.select(folder, selector)}
+        for at, one in wanted.items():
+            if at not in found or not covers(found[at], one):
+                _LOG.info("putting %s right", at)
+                self._kubernetes.apply(one)
+        for at in found.keys() - wanted.keys():
+            if _is_ours(found[at]) and found[at]["metadata"]["labels"][label] not in untouched:
+                _LOG.info("removing %s: nothing needs it", at)
+                self._kubernetes.delete(at)
 
     def _lower_floors(self, namespace: str) -> None:
         """Take back floors that nobody stated: of another process, or of a Revision that is not the newest any more."""

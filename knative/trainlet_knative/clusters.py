@@ -47,6 +47,8 @@ class Cluster(Value):
     identity instead. `steps_choose_nodes: false` refuses node selectors, tolerations and affinities that somebody wrote
     on a step in Kubeflow Pipelines, so that only the GPU catalogue places it. `kubeflow_namespaces` names the project of
     each namespace whose pods may use the training API with their own service-account token.
+    With `oidc` brokers prove who they are, and what triggers wait for comes from the projects' brokers; `open_events` lets
+    it come without proof, as a broker without OIDC itself takes what anybody in the cluster sends.
     `sink` is a URL that hears of each attempt's end as a CloudEvent. `virtual_gpus` is for clusters
     without GPUs: nothing is asked for, the books still count. `public_key` verifies the training API's events; the API
     itself knows its own.
@@ -75,6 +77,7 @@ class Cluster(Value):
     spot: tuple[Toleration, ...] = SPOT
     steps_choose_nodes: bool = True
     oidc: bool = False
+    open_events: bool = False
     ingress_namespace: Label = "kourier-system"
     serving_namespace: Label = "knative-serving"
     eventing_namespace: Label = "knative-eventing"
@@ -141,6 +144,11 @@ class Cluster(Value):
     def broker_audience(self, project: str) -> str:
         """Return whom a token for that broker is meant for, as Eventing names it."""
         return f"eventing.knative.dev/broker/{self.namespace_of(project)}/{self.broker}"
+
+    @property
+    def takes_events(self) -> bool:
+        """Say whether brokers of projects may bring events to the training API."""
+        return self.oidc or self.open_events
 
     @classmethod
     def load(cls, path: Path) -> Cluster:

@@ -27,6 +27,7 @@ PLURALS = {
     "Namespace": "namespaces",
     "NetworkPolicy": "networkpolicies",
     "PersistentVolumeClaim": "persistentvolumeclaims",
+    "PingSource": "pingsources",
     "Pod": "pods",
     "PodDefault": "poddefaults",
     "PodDisruptionBudget": "poddisruptionbudgets",

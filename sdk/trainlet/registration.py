@@ -11,7 +11,7 @@ from typing import Any
 from trainlet import sessions, triggers
 from trainlet.client.triggers import Triggers
 from trainlet.core import codecs
-from trainlet.core.triggers import Program, Schedule, Subscription, TriggerView
+from trainlet.core.triggers import Program, Schedule, Subscription, TriggerView, Watch
 from trainlet.pipelines import Pipeline
 
 
@@ -40,6 +40,18 @@ def register(
                 if not dry_run:
                     api.delete(view.kind, view.name)
     return changes
+
+
+def watches(pipelines: Sequence[Pipeline[Any, Any]]) -> list[Watch]:
+    """Return what a cluster is told of the triggers of pipelines, as the training API will tell it."""
+    from trainlet_functions.triggers import watches as compiler
+
+    found = [
+        compiler.watch(name, trigger.spec(Program(pipeline=pipeline.name, graph={})))
+        for pipeline in pipelines
+        for name, trigger in triggers.named(pipeline).items()
+    ]
+    return [one for one in found if one is not None]
 
 
 def _program(session: sessions.Session, pipeline: Pipeline[Any, Any]) -> Program:

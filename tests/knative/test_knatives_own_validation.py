@@ -13,16 +13,24 @@ from typing import Any
 import pytest
 import yaml
 
+from trainlet.core.triggers import Watch
 from trainlet_knative.backend import covers
 from trainlet_knative.clusters import Cluster
 from trainlet_knative.diagnosis import serving
-from trainlet_knative.objects.names import PREFIX
+from trainlet_knative.objects import trigger_objects
+from trainlet_knative.objects.names import FUNCTION, TRIGGER
 
 PROGRAM = os.environ.get("TRAINLET_TEST_KNATIVE_VALIDATE")
 GOLDEN = Path(__file__).parent / "golden"
 FILES = sorted(set(GOLDEN.glob("*.yaml")) - set(GOLDEN.glob("install_*.yaml")))
-KNATIVE = ("Service", "Trigger", "JobSink", "EventPolicy")
+KNATIVE = ("Service", "Trigger", "JobSink", "EventPolicy", "PingSource")
 pytestmark = pytest.mark.skipif(not PROGRAM, reason="TRAINLET_TEST_KNATIVE_VALIDATE names no program")
+
+
+SPOKEN = [
+    "0 3 * * *", "*/5 8-18 * * MON-FRI", "0 0 1,15 * 5", "30 2 * JAN-MAR,dec 7", "0-30/10 * * * 1-5/2", "0 0 * * */7",
+    "@daily", "@ANNUALLY", "every 6h", "every 1m", "every 30m", "every 1d",
+]  # fmt: skip
 
 
 def validate(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -66,9 +74,20 @@ def test_a_wrong_annotation_is_refused(flags: list[str], tmp_path: Path) -> None
     assert done.returncode == 1 and "scale-down-delay" in done.stderr
 
 
+@pytest.mark.parametrize("tz", ["UTC", "Europe/Berlin", "Australia/Lord_Howe"])
+def test_knatives_clock_reads_every_schedule_that_it_is_given(cluster: Cluster, tmp_path: Path, tz: str) -> None:
+    opened = cluster.model_copy(update={"open_events": True})
+    watches = [Watch(name=f"s{number}", when=when, tz=tz) for number, when in enumerate(SPOKEN)]
+    made = [one for watch in watches for one in trigger_objects(opened, "default", watch)]
+    assert len(made) == len(SPOKEN)
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(made))
+    done = validate(str(tmp_path / "all.yaml"))
+    assert done.returncode == 0, done.stderr
+
+
 def named(one: dict[str, Any]) -> tuple[str, str]:
     return one["kind"], one["metadata"]["name"]
 
 
 def is_knatives(one: dict[str, Any]) -> bool:
-    return one["kind"] in KNATIVE and f"{PREFIX}function" in one["metadata"].get("labels", {})
+    return one["kind"] in KNATIVE and bool({FUNCTION, TRIGGER} & one["metadata"].get("labels", {}).keys())

@@ -11,6 +11,7 @@ from trainlet_functions.api import (
     access,
     attempts,
     billing,
+    brokered,
     budgets,
     dashboard,
     events,
@@ -29,7 +30,8 @@ from trainlet_functions.api.routes import Routes
 from trainlet_functions.platform import Platform
 
 RESOURCES = (
-    service, access, metrics, functions, runs, attempts, logs, events, hooks, triggers, sinks, usage, billing, budgets,
+    service, access, metrics, functions, runs, attempts, logs, events, hooks, brokered, triggers, sinks, usage, billing,
+    budgets,
 )  # fmt: skip
 
 

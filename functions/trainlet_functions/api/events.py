@@ -55,7 +55,7 @@ def adapt(platform: Platform, adapter: str) -> tuple[Accepted, int] | Response:
 def answer(given: list[events.Event], taken: intake.Taken) -> tuple[Accepted, int] | Response:
     """Return what a sender is told; nothing for a broker of Knative, which would take a body for a broken reply event."""
     if "reply" in request.headers.get("Prefer", "").lower():
-        return _nothing()
+        return nothing()
     return Accepted(items=[event.id for event in given], new=len(taken.fresh), matched=taken.matched), 202
 
 
@@ -111,10 +111,11 @@ def bury(platform: Platform) -> Response:
     with platform.database.write() as tx:
         outbox.bury(tx, event.event_id, why)
         attempts.explain(tx, event.task, f"waiting for a worker: {why}; it is announced again")
-    return _nothing()
+    return nothing()
 
 
-def _nothing() -> Response:
+def nothing() -> Response:
+    """Return the empty answer of a broker's liking."""
     response = Response(status=202)
     del response.headers["Content-Type"]
     return response

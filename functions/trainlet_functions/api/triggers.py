@@ -8,7 +8,7 @@ from trainlet.core import wire
 from trainlet.core.triggers import Pause, Schedule, Subscription, TriggerKind, TriggerView
 from trainlet_functions.api.routes import Query, Routes, poll, project
 from trainlet_functions.platform import Platform
-from trainlet_functions.triggers import filters, firing, places, registry, sources
+from trainlet_functions.triggers import filters, firing, places, registry, sources, watches
 
 routes = Routes()
 _LISTING: dict[str, Any] = {
@@ -25,15 +25,13 @@ def put_subscription(platform: Platform, name: str, body: Subscription) -> Trigg
     for _, source in filters.compile(body.filters).index_keys() or []:
         if source is not None:
             sources.check_source(project(), source)
-    with platform.database.write() as tx:
-        return registry.put(tx, project(), name, body)
+    return _put(platform, name, body)
 
 
 @routes.add("PUT", "/v1/schedules/{name}", body=Schedule, reply=TriggerView)
 def put_schedule(platform: Platform, name: str, body: Schedule) -> TriggerView:
     """Register a schedule, or replace its definition."""
-    with platform.database.write() as tx:
-        return registry.put(tx, project(), name, body)
+    return _put(platform, name, body)
 
 
 @routes.add("GET", "/v1/subscriptions", **_LISTING)
@@ -111,6 +109,15 @@ def firings(platform: Platform, after: int | None, wait: float | None) -> wire.P
             break
     items = [{"number": row.number, "run_id": row.run_id, "trigger": row.trigger} for row in found]
     return wire.Page(items=items, next=str(found[-1].number) if found else None)
+
+
+def _put(platform: Platform, name: str, body: Subscription | Schedule) -> TriggerView:
+    with platform.database.write() as tx:
+        view = registry.put(tx, project(), name, body)
+    watch = watches.watch(name, body)
+    if watch is not None:
+        platform.backend.watch(project(), watch)
+    return view
 
 
 def _page(platform: Platform, kind: TriggerKind, cursor: str | None, limit: int | None) -> wire.Page:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,10 +12,10 @@ from trainlet.core.clocks import rfc3339
 from trainlet.core.durations import nearest
 from trainlet.core.errors import ConflictError, NotFoundError, UserError
 from trainlet.core.events import from_json
-from trainlet.core.triggers import Schedule, Subscription, TriggerView
+from trainlet.core.triggers import Schedule, Subscription, TriggerView, Watch
 from trainlet_functions.state import functions, schema
 from trainlet_functions.state.database import Transaction, plain
-from trainlet_functions.triggers import filters, firing, flow, matching, ticks
+from trainlet_functions.triggers import filters, firing, flow, matching, ticks, watches
 
 MAX_TRIGGERS = 10_000  # of one project
 _TABLE, _MATCHES, _FIRINGS = schema.triggers, schema.matches, schema.firings
@@ -129,6 +130,11 @@ def resume(tx: Transaction, project: str, name: str) -> TriggerView:
     return get(tx, project, name)
 
 
+def explain(tx: Transaction, project: str, name: str, reason: str) -> None:
+    """Say at a trigger what happened to something that it waited for."""
+    tx.run(_TABLE.update().where(_this(project, name)).values(reason=plain(reason)[:1000]))
+
+
 def delete(tx: Transaction, project: str, name: str, kind: str) -> None:
     """Remove a trigger. What waited for it is kept as skipped, with the reason; its runs go on."""
     row(tx, project, name, kind)
@@ -138,6 +144,19 @@ def delete(tx: Transaction, project: str, name: str, kind: str) -> None:
     tx.run(seen.delete().where((seen.c.project == project) & (seen.c.trigger == name)))
     tx.run(_TABLE.delete().where(_this(project, name)))
     matching.changed(tx, project)
+
+
+def watched(tx: Transaction) -> list[tuple[str, Watch]]:
+    """Return (project, what a cluster is told) of every trigger that it is told something of."""
+    columns = sa.select(_TABLE.c.project, _TABLE.c.name, _TABLE.c.kind, _TABLE.c.spec)
+    rows = tx.all(columns.order_by(_TABLE.c.project, _TABLE.c.name))
+    found = [(row.project, _watch(row.name, row.kind, row.spec)) for row in rows]
+    return [(project, watch) for project, watch in found if watch is not None]
+
+
+@functools.lru_cache(maxsize=4096)
+def _watch(name: str, kind: str, spec: str) -> Watch | None:
+    return watches.watch(name, (Subscription if kind == "event" else Schedule).model_validate_json(spec))
 
 
 def active(tx: Transaction) -> bool:

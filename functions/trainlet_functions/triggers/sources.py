@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
+from trainlet.core import envelopes
 from trainlet.core.errors import AccessError, UserError
 from trainlet.core.events import Event
 
 OWN_SOURCE = "/projects/"
-OWN_TYPE = "dev.trainlet."
+OWN_TYPE = envelopes.OWN_TYPE
 VARIABLE = "TRAINLET_EVENT_SOURCES"
 
 

@@ -27,14 +27,19 @@ def trigger(cluster: Cluster, project: str, spec: FunctionSpec) -> Object:
             "broker": cluster.broker,
             "filters": [{"exact": exact}],
             "subscriber": subscriber,
-            "delivery": {
-                "retry": 20,
-                "backoffPolicy": "linear",
-                "backoffDelay": "PT30S",
-                "timeout": f"PT{timeout_s}S",
-                "deadLetterSink": {"uri": cluster.dead_letter_url},
-            },
+            "delivery": delivery(timeout_s, {"uri": cluster.dead_letter_url}),
         },
+    }
+
+
+def delivery(timeout_s: int, dead_letter_sink: Object) -> Object:
+    """Return how hard a broker tries: for almost two hours, and then it says so."""
+    return {
+        "retry": 20,
+        "backoffPolicy": "linear",
+        "backoffDelay": "PT30S",
+        "timeout": f"PT{timeout_s}S",
+        "deadLetterSink": dead_letter_sink,
     }
 
 

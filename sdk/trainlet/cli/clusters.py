@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from trainlet import registration
 from trainlet.cli import loading
 from trainlet.core.errors import UserError
 from trainlet.core.settings import Settings
@@ -29,7 +30,7 @@ cluster_option = click.option(
     help="The API's signing key, where the settings have no public_key; only its public half is printed.",
 )
 def manifests(target: str, cluster_file: Path | None, project: str | None, signing_key: Path | None) -> None:
-    """Print the Kubernetes objects of a file's steps as YAML, as the training API would apply them."""
+    """Print the Kubernetes objects of a file's steps and triggers as YAML, as the training API would apply them."""
     from trainlet_knative import objects
 
     cluster = objects.Cluster.load(found_cluster(cluster_file))
@@ -46,6 +47,8 @@ def manifests(target: str, cluster_file: Path | None, project: str | None, signi
     made = [
         one for step in loading.steps(target).values() for one in objects.all_objects(cluster, project, step.spec())
     ]
+    for watch in registration.watches(loading.pipelines(target)):
+        made += objects.trigger_objects(cluster, project, watch)
     click.echo(as_yaml(made), nl=False)
 
 

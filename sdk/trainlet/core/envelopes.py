@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from trainlet.core.models import canonical_json, sha256_hex
 
+OWN_TYPE = "dev.trainlet."
 WAKE_UP = "dev.trainlet.step.requested"
 SIGNATURE = "trainletsig"
 HEADER_PREFIX = "ce-"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from trainlet.core.specs import FunctionSpec
+from trainlet.core.triggers import Watch
 from trainlet.core.wire import Deployment, Device
 
 
@@ -115,8 +116,17 @@ class FunctionBackend(Protocol):
         """State how many workers are wanted now (running + dispatched tasks, at most the maximum)."""
         ...
 
-    def keep(self, functions: Sequence[tuple[str, FunctionSpec]], projects: Sequence[str]) -> None:
-        """Repair what was changed by others, and remove what belongs to no (project, function) of these any more."""
+    def watch(self, project: str, watch: Watch) -> None:
+        """Have what a trigger waits for brought to the training API; called when it is registered. Idempotent."""
+        ...
+
+    def keep(
+        self,
+        functions: Sequence[tuple[str, FunctionSpec]],
+        watches: Sequence[tuple[str, Watch]],
+        projects: Sequence[str],
+    ) -> None:
+        """Repair what was changed by others, and remove what belongs to no function or trigger of these any more."""
         ...
 
     def status(self, project: str, function: str | None = None) -> Mapping[str, Deployment]:

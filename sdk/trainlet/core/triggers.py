@@ -128,6 +128,18 @@ class Schedule(_Definition):
     catch_up: CatchUp = "latest"
 
 
+class Watch(Value):
+    """What a cluster is told of a trigger, so that its broker and its clock wake the training API.
+
+    `filters` are those of a subscription, as far as a broker can ask them; a schedule has `when` and `tz`.
+    """
+
+    name: Name
+    filters: list[dict[str, Any]] = []
+    when: str | None = None
+    tz: str = "UTC"
+
+
 class TriggerView(Reply):
     """A subscription or schedule as the API has it. `reason` says why it is paused or why events wait."""
 

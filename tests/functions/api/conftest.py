@@ -18,6 +18,7 @@ from trainlet.core import bundles
 from trainlet.core.models import canonical_json
 from trainlet.core.settings import Settings
 from trainlet.core.specs import Entry, FunctionSpec
+from trainlet.core.triggers import Watch
 from trainlet.core.wire import Deployment, Device
 from trainlet_functions.api.app import create_app
 from trainlet_functions.signatures import Signer
@@ -34,9 +35,13 @@ class Backend:
     def __init__(self) -> None:
         self.applied: list[str] = []
         self.pins: list[tuple[str, bool]] = []
+        self.watched: list[tuple[str, Watch]] = []
 
     def apply(self, project: str, spec: FunctionSpec) -> None:
         self.applied.append(spec.name)
+
+    def watch(self, project: str, watch: Watch) -> None:
+        self.watched.append((project, watch))
 
     def demand(self, project: str, spec: FunctionSpec, workers: int) -> None: ...
 
@@ -63,6 +68,7 @@ class Stand:
         self.courier = Courier(self.database, self.signer, Rule(None, embedded=True))
         self.closing = threading.Event()
         self.embedded = True
+        self.believes_brokers = False
         with self.database.write() as tx:
             devices.register(tx, [Device(uuid=f"virtual-{n}", sku="any", virtual=True) for n in range(4)])
 

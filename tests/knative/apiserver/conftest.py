@@ -26,6 +26,7 @@ EVENTING = [
     ("eventing.knative.dev", "v1", "Trigger", "triggers"),
     ("eventing.knative.dev", "v1alpha1", "EventPolicy", "eventpolicies"),
     ("sinks.knative.dev", "v1alpha1", "JobSink", "jobsinks"),
+    ("sources.knative.dev", "v1", "PingSource", "pingsources"),
 ]
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from trainlet.core.specs import CheckpointPolicy, FunctionSpec, GpuRequest, Resources
+from trainlet.core.triggers import Watch
 from trainlet_knative import installs
 from trainlet_knative.backend import KnativeBackend
 from trainlet_knative.clusters import Cluster
 from trainlet_knative.connections import Kubernetes, Refused, path_of
-from trainlet_knative.objects import all_objects, pods
+from trainlet_knative.objects import all_objects, pods, trigger_objects
 
 EITHER = Resources(gpus=(GpuRequest(sku="H100-80GB", count=1), GpuRequest(sku="A100-80GB", count=1)), cpu=0.5)
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -50,6 +51,30 @@ def test_every_object_is_taken_and_kept_as_it_was_sent(
         assert again["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"], "a second apply is nothing"
 
 
+WATCHES = [
+    Watch(name="on-data", filters=[{"exact": {"type": "com.example.created"}}, {"cesql": "subject LIKE 'images/%'"}]),
+    Watch(name="n" * 63, filters=[{"not": {"any": [{"prefix": {"subject": "a"}}, {"suffix": {"source": "b"}}]}}]),
+    Watch(name="nightly", when="0 3 * * MON-FRI", tz="Europe/Berlin"),
+]
+
+
+@pytest.mark.parametrize("oidc", [True, False], ids=["oidc", "open"])
+def test_a_triggers_objects_are_taken_and_a_round_finds_nothing_to_do(
+    installed: Kubernetes, project: str, cluster: Cluster, oidc: bool
+) -> None:
+    cluster = cluster.model_copy(update={"oidc": oidc, "open_events": not oidc})
+    backend = KnativeBackend(cluster, installed)
+    for watch in WATCHES:
+        backend.watch(project, watch)
+    made = [one for watch in WATCHES for one in trigger_objects(cluster, project, watch)]
+    assert [one["kind"] for one in made] == ["Trigger", "Trigger", "PingSource"]
+    for wanted in made:
+        assert covers(installed.get(path_of(wanted)), wanted), wanted["kind"]
+    before = versions(installed, made)
+    backend.keep([], [(project, watch) for watch in WATCHES], [project])
+    assert versions(installed, made) == before
+
+
 def test_the_backend_applies_and_its_round_finds_nothing_to_do(
     installed: Kubernetes, project: str, kind: tuple[Cluster, FunctionSpec]
 ) -> None:
@@ -57,7 +82,7 @@ def test_the_backend_applies_and_its_round_finds_nothing_to_do(
     backend = KnativeBackend(cluster, installed)
     backend.apply(project, spec)
     before = versions(installed, all_objects(cluster, project, spec))
-    backend.keep([(project, spec)], [project])
+    backend.keep([(project, spec)], [], [project])
     assert versions(installed, all_objects(cluster, project, spec)) == before
 
 

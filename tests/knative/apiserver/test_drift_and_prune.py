@@ -9,10 +9,11 @@ import pytest
 
 from trainlet.core.errors import PlatformError
 from trainlet.core.specs import FunctionSpec
+from trainlet.core.triggers import Watch
 from trainlet_knative.backend import KnativeBackend
 from trainlet_knative.clusters import Cluster
 from trainlet_knative.connections import Kubernetes, Refused, path_of
-from trainlet_knative.objects import all_objects
+from trainlet_knative.objects import all_objects, trigger_objects
 
 SERVING = "/apis/serving.knative.dev/v1"
 
@@ -35,7 +36,7 @@ def test_what_was_changed_or_removed_is_put_right(
     limits = {"spec": {"template": {"spec": {"timeoutSeconds": 5}}}}
     server.admin.merge(path_of(made["Service"]), limits)
     server.admin.delete(path_of(made["NetworkPolicy"]))
-    backend.keep([(project, spec)], [project])
+    backend.keep([(project, spec)], [], [project])
     trigger, service = found(server.admin, made["Trigger"]), found(server.admin, made["Service"])
     assert trigger is not None and trigger["spec"]["broker"] == "default" and trigger["spec"]["delivery"]["retry"] == 20
     assert service is not None and service["spec"]["template"]["spec"]["timeoutSeconds"] == 3600
@@ -48,7 +49,7 @@ def test_what_others_add_to_our_objects_stays(
     backend.apply(project, spec)
     (service,) = (one for one in all_objects(cluster, project, spec) if one["kind"] == "Service")
     server.admin.merge(path_of(service), {"metadata": {"annotations": {"team.example/owner": "vision"}}})
-    backend.keep([(project, spec)], [project])
+    backend.keep([(project, spec)], [], [project])
     backend.apply(project, spec.model_copy(update={"max_workers": 3}))
     kept = found(server.admin, service)
     assert kept is not None and kept["metadata"]["annotations"]["team.example/owner"] == "vision"
@@ -63,7 +64,7 @@ def test_a_function_that_is_gone_takes_its_objects_with_it_and_nobody_elses(
     (service,) = (one for one in all_objects(cluster, project, spec) if one["kind"] == "Service")
     strange = {**service, "metadata": {**service["metadata"], "name": "by-hand"}}
     server.admin.apply(strange, "kubectl")  # our labels, another manager
-    backend.keep([(project, other)], [project])
+    backend.keep([(project, other)], [], [project])
     assert [found(server.admin, one) for one in all_objects(cluster, project, spec)] == [None] * 4
     assert all(found(server.admin, one) for one in all_objects(cluster, project, other))
     assert found(server.admin, strange) is not None
@@ -76,7 +77,7 @@ def test_a_step_that_becomes_a_job_leaves_no_service(
     job = spec.model_copy(update={"backend": "job"})
     backend.apply(project, spec)
     backend.apply(project, job)
-    backend.keep([(project, job)], [project])
+    backend.keep([(project, job)], [], [project])
     (service,) = (one for one in all_objects(cluster, project, spec) if one["kind"] == "Service")
     assert found(server.admin, service) is None
     assert all(found(server.admin, one) for one in all_objects(cluster, project, job))
@@ -149,6 +150,31 @@ def test_the_floor_of_a_revision_may_be_set_and_a_pod_pinned(
     server.admin.create(f"/api/v1/namespaces/trainlet-{project}/pods", pod)
     patch = {"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "1000"}}}
     assert backend._kubernetes.merge(f"/api/v1/namespaces/trainlet-{project}/pods/busy", patch) is not None
+
+
+def test_a_triggers_objects_are_put_right_and_go_with_it(
+    server: Any, cluster: Cluster, installed: Kubernetes, spec: FunctionSpec, project: str
+) -> None:
+    cluster = cluster.model_copy(update={"open_events": True})
+    backend = KnativeBackend(cluster, installed)
+    created = Watch(name=spec.name, filters=[{"exact": {"type": "com.example.created"}}])
+    nightly = Watch(name="nightly", when="0 3 * * *", tz="Europe/Berlin")
+    backend.apply(project, spec)
+    backend.watch(project, created)
+    backend.watch(project, nightly)
+    (trigger,), (clock,) = (trigger_objects(cluster, project, one) for one in (created, nightly))
+    server.admin.merge(path_of(trigger), {"spec": {"filters": None, "subscriber": {"uri": "http://elsewhere.example"}}})
+    server.admin.delete(path_of(clock))
+    backend.keep([(project, spec)], [(project, created), (project, nightly)], [project])
+    assert found(server.admin, trigger)["spec"]["filters"] == trigger["spec"]["filters"]  # type: ignore[index]
+    assert found(server.admin, clock) is not None
+    backend.keep([(project, spec)], [(project, nightly)], [project])
+    assert found(server.admin, trigger) is None
+    own = {one["kind"]: one for one in all_objects(cluster, project, spec)}["Trigger"]
+    assert found(server.admin, own) is not None, "a function of the same name keeps its Trigger"
+    irregular = nightly.model_copy(update={"when": "0 3 L * *"})
+    backend.keep([(project, spec)], [(project, irregular)], [project])
+    assert found(server.admin, clock) is None, "the cluster's clock does not know such moments"
 
 
 def test_the_state_of_a_projects_functions_may_be_read(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import sys
 import time
@@ -15,10 +16,20 @@ import pytest
 from imitation.clusters import ImitationCluster
 from real.clusters import RealCluster, Target, opened
 
+from trainlet import registration
 from trainlet.client.http import Client
+from trainlet.client.triggers import Triggers
 from trainlet.core import wire
 from trainlet.core.settings import Settings
+from trainlet.core.triggers import EventView
 from trainlet.sessions import Session
+
+EVENT = {
+    "ce-specversion": "1.0",
+    "ce-type": "com.example.created",
+    "ce-source": "s3://digits-raw",
+    "content-type": "application/json",
+}
 
 CODE = Path(__file__).parent / "code"
 
@@ -36,6 +47,30 @@ class Training:
         """Register a step and wait until the cluster knows it."""
         Session(self.settings).register({name: getattr(self.steps, name.replace("-", "_"))})
         self.eventually(lambda: (self.client.get_function(name).deployment or wire.Deployment(ready=False)).ready)
+
+    def deploy_triggers(self) -> None:
+        """Deploy a pipeline with its triggers."""
+        self.deploy()
+        registration.register(Session(self.settings), [self.steps.retraining])
+
+    def events(self) -> list[EventView]:
+        """Return the events that came."""
+        return Triggers(self.client).events()
+
+    def send(self, event_id: str, subject: str = "images/1.png", *, source: str | None = None, **data: Any) -> None:
+        """Send an event to the broker, as a source of Knative does."""
+        body = json.dumps({"seconds": 0.2, "rows": 7, **data}).encode()
+        self.cluster.post_event({**EVENT, "ce-id": event_id, "ce-subject": subject}, body, source)
+
+    def run_of(self, event_id: str) -> str:
+        """Wait until an event has started a run that succeeded; returns the run."""
+
+        def ended() -> str | None:
+            matches = [match for one in self.events() if one.id == event_id for match in one.matches]
+            assert len(matches) <= 1 and all(match.run_state != "failed" for match in matches), matches
+            return next((match.run_id for match in matches if match.run_state == "succeeded"), None)
+
+        return str(self.eventually(ended, what=f"{event_id} starts a run that succeeds"))
 
     def start(self, seconds: float, name: str = "held", **more: Any) -> str:
         """Start a task; returns its key."""

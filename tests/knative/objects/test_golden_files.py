@@ -1,4 +1,4 @@
-"""All objects of some functions, in files that a person can read.
+"""All objects of some functions and triggers, in files that a person can read.
 
 When they should change, run the tests with `TRAINLET_RENEW_GOLDEN=1` and read the difference.
 """
@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from trainlet.core.specs import CheckpointPolicy, FunctionSpec, GpuRequest, Resources
-from trainlet_knative.objects import Cluster, all_objects
+from trainlet.core.triggers import Watch
+from trainlet_knative.objects import Cluster, all_objects, trigger_objects
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 EITHER = Resources(gpus=(GpuRequest(sku="H100-80GB", count=1), GpuRequest(sku="A100-80GB", count=1)))
@@ -40,6 +41,33 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_a_step_becomes_these_objects(cluster: Cluster, spec: FunctionSpec, name: str) -> None:
     settings, options = CASES[name]
     made = all_objects(cluster.model_copy(update=settings), "default", spec.model_copy(update=options))
+    compare(name, made)
+
+
+WATCHES: dict[str, tuple[dict[str, Any], Watch]] = {
+    "subscription": (
+        {"open_events": True},
+        Watch(
+            name="retrain-created",
+            filters=[
+                {"exact": {"type": "com.amazonaws.s3.objectcreated", "source": "s3://digits-raw"}},
+                {"cesql": "subject LIKE 'images/%'"},
+            ],
+        ),
+    ),
+    "subscription_to_all": ({"oidc": True}, Watch(name="audit", filters=[{"prefix": {"source": "/projects/"}}])),
+    "schedule": ({"open_events": True}, Watch(name="nightly", when="0 3 * * *", tz="Europe/Berlin")),
+    "schedule_oidc": ({"oidc": True}, Watch(name="nightly", when="every 6h")),
+}
+
+
+@pytest.mark.parametrize("name", WATCHES)
+def test_a_trigger_becomes_these_objects(cluster: Cluster, name: str) -> None:
+    settings, watch = WATCHES[name]
+    compare(name, trigger_objects(cluster.model_copy(update=settings), "default", watch))
+
+
+def compare(name: str, made: list[dict[str, Any]]) -> None:
     file = GOLDEN / f"{name}.yaml"
     if os.environ.get("TRAINLET_RENEW_GOLDEN"):
         file.write_text(yaml.safe_dump_all(made, sort_keys=False))

@@ -22,6 +22,7 @@ import (
 	"knative.dev/eventing/pkg/apis/feature"
 	"knative.dev/eventing/pkg/apis/sinks"
 	sinksv1alpha1 "knative.dev/eventing/pkg/apis/sinks/v1alpha1"
+	sourcesv1 "knative.dev/eventing/pkg/apis/sources/v1"
 	"knative.dev/pkg/apis"
 	"knative.dev/serving/pkg/apis/config"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
@@ -39,6 +40,7 @@ var kinds = map[string]func() object{
 	"eventing.knative.dev/v1/Trigger":           func() object { return &eventingv1.Trigger{} },
 	"eventing.knative.dev/v1alpha1/EventPolicy": func() object { return &eventingv1alpha1.EventPolicy{} },
 	"sinks.knative.dev/v1alpha1/JobSink":        func() object { return &sinksv1alpha1.JobSink{} },
+	"sources.knative.dev/v1/PingSource":         func() object { return &sourcesv1.PingSource{} },
 }
 
 func main() {

@@ -41,6 +41,45 @@ def training(n: int) -> int:
 """
 
 
+TRIGGERED = """
+import trainlet as tl
+
+
+@tl.step(timeout="1h")
+def train(data: str) -> str:
+    return data
+
+
+@tl.on_event(
+    "com.amazonaws.s3.objectcreated", source="s3://digits", where="subject LIKE 'images/%'",
+    filters=[{"data": {"$.size_bytes": {"gt": 0}}}], params={"data": "$.data.uri"},
+)
+@tl.on_event("dev.trainlet.object.created", source="/data", poll="10s", params={"data": "$.data.path"}, name="looks")
+@tl.on_schedule("0 3 * * *", tz="Europe/Berlin", params={"data": "all"})
+@tl.on_schedule("every 90m", params={"data": "all"}, name="odd")
+@tl.pipeline
+def retrain(data: str) -> str:
+    return train(data)
+"""
+
+
+def test_the_triggers_of_a_file_become_what_the_broker_and_the_clock_can_know(trainlet, write, folder):
+    write("flow.py", TRIGGERED)
+    write("cluster.yaml", CLUSTER + "open_events: true\n")
+    done = trainlet("manifests", "flow.py")
+    assert done.returncode == 0, done.stderr
+    made = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(done.stdout)}
+    trigger = made["Trigger", "on.retrain-objectcreated"]["spec"]
+    assert trigger["filters"] == [
+        {"exact": {"type": "com.amazonaws.s3.objectcreated", "source": "s3://digits"}},
+        {"cesql": "subject LIKE 'images/%'"},
+    ]
+    assert trigger["subscriber"]["uri"].endswith("/v1/projects/default/brokered/retrain-objectcreated")
+    assert made["PingSource", "retrain-schedule"]["spec"]["timezone"] == "Europe/Berlin"
+    names = {name for kind, name in made if kind in ("Trigger", "PingSource")}
+    assert names == {"flow-train", "on.retrain-objectcreated", "retrain-schedule"}
+
+
 @pytest.fixture
 def folder(write):
     write("cluster.yaml", CLUSTER)

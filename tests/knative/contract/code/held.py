@@ -23,3 +23,17 @@ def held(seconds: float, pace: float = 0.1, *, ctx: tl.Context = tl.INJECTED) ->
 
 
 held_as_job = held.with_options(name="held-as-job", backend="job")
+
+
+@tl.on_event(
+    "com.example.created",
+    where="subject LIKE 'images/%'",
+    filters=[{"data": {"$.rows": {"gt": 0}}}],
+    params={"seconds": "$.data.seconds"},
+    name="on-created",
+)
+@tl.on_schedule("0 3 1 1 *", tz="Europe/Berlin", params={"seconds": 0.1}, name="yearly")
+@tl.pipeline
+def retraining(seconds: float) -> dict:
+    """Start by itself."""
+    return held(seconds)

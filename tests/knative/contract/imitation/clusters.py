@@ -79,6 +79,7 @@ class ImitationCluster:
             "start_s": start_s,
             "virtual_gpus": True,
             "oidc": oidc,
+            "open_events": not oidc,
             **more,
         }
         (folder / "cluster.yaml").write_text(yaml.safe_dump(settings))
@@ -170,8 +171,12 @@ class ImitationCluster:
         """Say whether a pod is expensive to delete."""
         return self._pod(name).deletion_cost > 0
 
-    def post_event(self, headers: dict[str, str], body: bytes) -> None:
-        """Send an event to the broker."""
+    def post_event(self, headers: dict[str, str], body: bytes, source: str | None = None) -> None:
+        """Send an event to the broker; as a source, with the token of its service account."""
+        if source is not None:
+            audience = f"eventing.knative.dev/broker/{NAMESPACE}/default"
+            token = self.kubernetes.token(NAMESPACE, source, audience=audience)
+            headers = {**headers, "Authorization": f"Bearer {token}"}
         httpx.post(f"{self.broker.url}/{NAMESPACE}/default", headers=headers, content=body).raise_for_status()
 
     def holds(self, name: str) -> list[str]:

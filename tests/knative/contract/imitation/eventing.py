@@ -1,15 +1,13 @@
-"""A stand-in for a broker with its Triggers: exact filters, delivery with retries and backoff, dead letters.
+"""A stand-in for a broker with its Triggers: filters, delivery with retries and backoff, dead letters.
 
 It acknowledges when it has the event, as a broker on Kafka does, and delivers at least once after that. With `oidc` it takes
-events only of the training API, and gives each Trigger an identity that it shows to whoever has an audience.
+events only of the training API and of `sources`, and gives each Trigger an identity that it shows to whoever has an audience.
 """
 
 from __future__ import annotations
 
-import contextlib
 import re
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -18,6 +16,8 @@ import httpx
 from imitation.jobs import JobSinks
 from imitation.kubernetes_api import KubernetesApi
 from imitation.serving import Serving
+from trainlet.core.events import Event
+from trainlet_functions.triggers import filters
 
 _RETRIED = frozenset({404, 408, 409, 429, *range(500, 600)})
 
@@ -34,6 +34,7 @@ class Broker:
         self._speed = speed
         self.oidc = oidc
         self.refused = 0  # events of senders that are not known
+        self.sources: set[str] = set()  # service accounts of a namespace that a policy of an admin's own lets in
         self.delivered: list[tuple[str, int]] = []
         self.dead: list[str] = []
         self.accepted: list[tuple[dict[str, str], bytes]] = []
@@ -41,12 +42,14 @@ class Broker:
         self.duplicate = False  # deliver everything twice
         self.retries: int | None = None  # fewer than a Trigger says
         self.lossy = False  # acknowledge everything and deliver nothing
+        self._closed = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:
+        self._closed.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -63,8 +66,7 @@ class Broker:
         attributes = {name[3:]: value for name, value in headers.items() if name.startswith("ce-")}
         triggers = self._api.under(f"/apis/eventing.knative.dev/v1/namespaces/{namespace}/triggers")
         for trigger in triggers.values():
-            filters = [one["exact"] for one in trigger["spec"]["filters"]]
-            if all(attributes.get(name) == value for exact in filters for name, value in exact.items()):
+            if filters.compile(trigger["spec"]["filters"]).matches(Event(attributes)):
                 for _ in range(2 if self.duplicate else 1):
                     arguments = (namespace, trigger, headers, body)
                     threading.Thread(target=self._deliver, args=arguments, daemon=True).start()
@@ -73,12 +75,13 @@ class Broker:
         """Say whether a sender may send, by its token and the policy that `trainlet install` makes."""
         sender = self._api.tokens.get(authorization.removeprefix("Bearer "))
         audience = f"eventing.knative.dev/broker/{namespace}/{broker}"
-        allowed = not self.oidc or sender == ("trainlet", "trainlet-api", "", audience)
+        accounts = {("trainlet", "trainlet-api"), *((namespace, account) for account in self.sources)}
+        allowed = not self.oidc or (sender is not None and sender[:2] in accounts and sender[3] == audience)
         self.refused += not allowed
         return allowed
 
-    def _identity(self, namespace: str, trigger: dict[str, Any]) -> dict[str, str]:
-        audience = trigger["spec"]["subscriber"].get("audience")
+    def _identity(self, namespace: str, trigger: dict[str, Any], to: dict[str, Any]) -> dict[str, str]:
+        audience = to.get("audience")
         if not self.oidc or audience is None:
             return {}
         name = trigger["metadata"]["name"]
@@ -88,26 +91,52 @@ class Broker:
         return {"authorization": f"Bearer {self._api.token(namespace, account, audience=audience)}"}
 
     def _deliver(self, namespace: str, trigger: dict[str, Any], headers: dict[str, str], body: bytes) -> None:
-        delivery, reference = trigger["spec"]["delivery"], trigger["spec"]["subscriber"]["ref"]
-        function = reference["name"]
+        delivery, subscriber = trigger["spec"]["delivery"], trigger["spec"]["subscriber"]
+        retries = delivery["retry"] if self.retries is None else self.retries
+        status = self._insist(retries, delivery, namespace, trigger, subscriber, headers, body)
+        if 200 <= status < 300:
+            return
+        self.dead.append(headers["ce-id"])
+        name = subscriber["ref"]["name"] if "ref" in subscriber else subscriber["uri"]
+        told = {**headers, "ce-knativeerrorcode": str(status), "ce-knativeerrordest": name}
+        self._insist(delivery["retry"], delivery, namespace, trigger, delivery["deadLetterSink"], told, body)
+
+    def _insist(
+        self,
+        retries: int,
+        delivery: dict[str, Any],
+        namespace: str,
+        trigger: dict[str, Any],
+        to: dict[str, Any],
+        headers: dict[str, str],
+        body: bytes,
+    ) -> int:
+        """Send until it is taken or refused for good; returns the last status."""
         timeout_s, backoff_s = (_seconds(delivery[name]) / self._speed for name in ("timeout", "backoffDelay"))
         status = 0
-        retries = delivery["retry"] if self.retries is None else self.retries
         for number in range(retries + 1):
-            if reference["kind"] == "JobSink":
-                status = self._jobs.request(namespace, function, headers, body)
+            if "uri" in to:
+                status = self._post(namespace, trigger, to, headers, body)
+            elif to["ref"]["kind"] == "JobSink":
+                status = self._jobs.request(namespace, to["ref"]["name"], headers, body)
             else:
-                sent = {**headers, **self._identity(namespace, trigger)}
-                status = self._serving.request(namespace, function, sent, body, timeout_s)
+                sent = {**headers, **self._identity(namespace, trigger, to)}
+                status = self._serving.request(namespace, to["ref"]["name"], sent, body, timeout_s)
             self.delivered.append((headers["ce-id"], status))
-            if status not in _RETRIED:
+            if (status and status not in _RETRIED) or self._closed.wait(backoff_s * (number + 1)):
                 break
-            time.sleep(backoff_s * (number + 1))
-        if status >= 300:
-            self.dead.append(headers["ce-id"])
-            told = {**headers, "ce-knativeerrorcode": str(status), "ce-knativeerrordest": function}
-            with contextlib.suppress(httpx.TransportError):  # the test is over
-                httpx.post(delivery["deadLetterSink"]["uri"], content=body, headers=told, timeout=5.0)
+        return status
+
+    def _post(
+        self, namespace: str, trigger: dict[str, Any], to: dict[str, Any], headers: dict[str, str], body: bytes
+    ) -> int:
+        """Send to a URL, with the identity of the Trigger where it has an audience; 0: it was not reached."""
+        sent = {**headers, **self._identity(namespace, trigger, to), "Prefer": "reply"}
+        try:
+            answer = httpx.post(to["uri"], content=body, headers=sent, timeout=5.0, trust_env=False)
+        except httpx.TransportError:
+            return 0
+        return 502 if answer.is_success and answer.content else answer.status_code  # a body must be a CloudEvent
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         broker = self

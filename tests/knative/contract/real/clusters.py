@@ -71,10 +71,12 @@ class RealCluster:
 
     def __init__(
         self, kubernetes: Kubernetes, target: Target, folder: Path, *, warm_s: int = 60, drain_s: int = 3600,
-        start_s: int = 1200, hold_scaled: bool = True, speed: float = 1.0,
+        start_s: int = 1200, hold_scaled: bool = True, speed: float = 1.0, oidc: bool = False,
     ) -> None:  # fmt: skip
         if not hold_scaled:
             self.imitates("holds that are not renewed in time")
+        if oidc:
+            self.imitates("Eventing with OIDC")
         self.namespace = self.project = target.namespace
         self.token = f"tl_{secrets.token_hex(24)}"
         self.kubernetes = kubernetes
@@ -95,6 +97,7 @@ class RealCluster:
             "broker": target.broker,
             "store_secret": "trainlet-store",
             "virtual_gpus": True,
+            "open_events": True,
             "warm_s": warm_s,
             "drain_s": drain_s,
             "start_s": start_s,
