@@ -20,6 +20,7 @@ from trainlet_functions.sinks import courier as couriers
 from trainlet_functions.sinks import fanout, letters
 from trainlet_functions.sinks.addresses import Rule
 from trainlet_functions.sinks.courier import Courier
+from trainlet_functions.triggers.engine import Engine
 
 
 @pytest.fixture
@@ -371,3 +372,26 @@ def test_a_sink_that_could_get_nothing_is_refused(person: Any, asked: dict[str, 
     answer = person("POST", "/v1/sinks", asked)
     assert answer.status_code == 422 and said in json.dumps(answer.json), answer.json
     assert person("GET", "/v1/sinks").json["items"] == []
+
+
+def test_the_best_checkpoint_so_far_starts_an_evaluation(stand: Any, person: Any, function: Any, worker: Any) -> None:
+    node = {"id": "f", "function": "f", "digest": function.digest()}
+    node["inputs"] = {"x": {"kind": "parameter", "name": "step"}}
+    subscription = {
+        "program": {"pipeline": "evaluate", "graph": {"name": "evaluate", "required": ["step"], "nodes": [node]}},
+        "filters": [{"exact": {"type": "dev.trainlet.checkpoint.best"}}],
+        "params": {"step": {"path": "$.data.step"}},
+    }
+    answer = person("PUT", "/v1/subscriptions/evaluate", subscription)
+    assert answer.status_code == 200, answer.json
+    body = {"run_id": "r", "node": "f", "function": "f", "digest": function.digest(), "args": {"x": 1}}
+    person("PUT", "/v1/tasks/r.f", body)
+    token = worker("POST", "/v1/attempts/r.f/1:claim", {"worker": "w", "nonce": "n"}).json["token"]
+    headers = {"Authorization": f"Bearer {token}"}
+    for step, best in ((10, True), (20, False), (30, True)):
+        beat = {"worker": "w", "checkpoints": [{"step": step, "epoch": 1, "best": best}]}
+        worker._http.post("/v1/attempts/r.f/1:heartbeat", json=beat, headers=headers)
+    fanout.work(stand.database, stand.matcher)
+    Engine(stand.database, stand.matcher).work()
+    found = [run for run in person("GET", "/v1/runs").json["items"] if run["pipeline"] == "evaluate"]
+    assert sorted(run["params"]["step"] for run in found) == [10, 30]
