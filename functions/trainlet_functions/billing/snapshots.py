@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from trainlet.core.bills import EVERY_PROJECT, Period, Row, Snapshot, SnapshotEnd
 from trainlet.core.clocks import rfc3339
 from trainlet.core.errors import UserError
-from trainlet.core.sums import Sums, line
+from trainlet.core.sums import Sums
 from trainlet_functions.billing import closing, drafts
 from trainlet_functions.state.database import Database, Transaction
 
@@ -47,7 +47,6 @@ def stream(database: Database, period: Period, scope: str) -> Iterator[bytes]:
     with database.read() as tx:
         yield head(tx, period, scope).model_dump_json().encode() + b"\n"
         sums = Sums()
-        for row in sums.through(rows(tx, period, scope)):
-            yield line(row)
+        yield from sums.lines(rows(tx, period, scope))
         end = SnapshotEnd(rows=sums.rows, cost_nano=sums.cost_nano, digest=sums.digest)
         yield end.model_dump_json().encode() + b"\n"

@@ -27,19 +27,29 @@ class Sums:
 
     def add(self, row: Row) -> Row:
         """Count a row, and return it."""
-        self.rows += 1
-        self.seconds += row.seconds
-        self.cost_nano += row.cost_nano or 0
-        self.list_nano += row.list_cost_nano or 0
-        if row.unpriced:
-            self.unpriced.add(row.sku)
-        self._digest.update(line(row))
+        self._count(row)
         return row
 
     def through(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Count rows as they pass."""
         for row in rows:
             yield self.add(row)
+
+    def lines(self, rows: Iterable[Row]) -> Iterator[bytes]:
+        """Count rows as they pass, and yield their lines."""
+        for row in rows:
+            yield self._count(row)
+
+    def _count(self, row: Row) -> bytes:
+        self.rows += 1
+        self.seconds += row.seconds
+        self.cost_nano += row.cost_nano or 0
+        self.list_nano += row.list_cost_nano or 0
+        if row.unpriced:
+            self.unpriced.add(row.sku)
+        text = line(row)
+        self._digest.update(text)
+        return text
 
     @property
     def digest(self) -> str:
