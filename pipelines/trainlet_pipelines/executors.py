@@ -11,13 +11,15 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainlet.core import bundles, contexts, hints, wire
+from trainlet.core import bundles, contexts, hints, loglines, wire
+from trainlet.core.clocks import rfc3339
 from trainlet.core.errors import StepFailed, StopTask
 from trainlet.core.gpus import virtual_devices
 from trainlet.core.protocols import ObjectStore
@@ -28,6 +30,7 @@ from trainlet_pipelines.failures import step_failed
 from trainlet_pipelines.runner import Call, Outcome
 
 Done = Callable[[Outcome], None]
+LATE_LINES_S = 2.0  # how long the lines of a process that has ended are waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +47,20 @@ class LocalStep:
 class InProcess:
     """Calls the functions in this process: independent ones at once, a single one right in the calling thread.
 
-    So a debugger works, and a traceback is the user's own. A step that fails is repeated as often as its retries say,
-    without their delays.
+    So a debugger works, and a traceback is the user's own; with `max_parallel=1` every step runs in the calling thread. A
+    step that fails is repeated as often as its retries say, without their delays.
     """
 
-    def __init__(self, steps: Mapping[str, LocalStep], run_id: str, store: ObjectStore, scratch: Path) -> None:
+    def __init__(
+        self,
+        steps: Mapping[str, LocalStep],
+        run_id: str,
+        store: ObjectStore,
+        scratch: Path,
+        max_parallel: int | None = None,
+    ) -> None:
         self._steps = steps
+        self._most = max_parallel or min(32, (os.cpu_count() or 2) + 4)
         self._run_id = run_id
         self._store = store
         self._scratch = scratch
@@ -65,13 +76,13 @@ class InProcess:
 
     def settle(self) -> None:
         """Run a single call here, several in threads."""
-        ready, self._ready = self._ready, []
-        if len(ready) == 1 and self._busy == 0:
-            call, done = ready[0]
+        if self._ready and self._busy == 0 and 1 in (len(self._ready), self._most):
+            call, done = self._ready.pop(0)
             done(self._run(call))
             return
+        ready, self._ready = self._ready, []
         if ready and self._pool is None:
-            self._pool = ThreadPoolExecutor(min(32, (os.cpu_count() or 2) + 4), thread_name_prefix="step")
+            self._pool = ThreadPoolExecutor(self._most, thread_name_prefix="step")
         for call, done in ready:
             assert self._pool is not None
             with self._lock:
@@ -149,7 +160,10 @@ class InProcess:
 
 
 class Isolated:
-    """Runs each call in a clean process that has nothing but the bundle: what works here works on a worker."""
+    """Runs each call in a clean process that has nothing but the bundle: what works here works on a worker.
+
+    What the processes print goes to `say`, line by line, each with its time and node.
+    """
 
     def __init__(
         self,
@@ -158,10 +172,13 @@ class Isolated:
         run_id: str,
         store: ObjectStore,
         scratch: Path,
+        max_parallel: int | None = None,
+        say: Callable[[str], None] = print,
     ) -> None:
+        self._say = say
         self._specs, self._code = specs, code
         self._run_id, self._store, self._scratch = run_id, store, scratch
-        self._pool = ThreadPoolExecutor(os.cpu_count() or 2, thread_name_prefix="isolated")
+        self._pool = ThreadPoolExecutor(max_parallel or os.cpu_count() or 2, thread_name_prefix="isolated")
         self._lock = threading.Lock()
         self._stop: str | None = None
         self._stop_pipes: set[int] = set()
@@ -227,9 +244,15 @@ class Isolated:
                 "import sys; from trainlet_functions.child import runner; "
                 f"sys.exit(runner.run(sys.stdin.buffer.read(), {report_write}, {stop_read}))"
             )
-            command = [sys.executable, "-I", "-c", code]
+            command = [sys.executable, "-I", "-u", "-c", code]
             passed = (report_write, stop_read)
-            with subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=passed) as process:
+            lines, output = os.pipe()
+            with subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=output, stderr=output, pass_fds=passed
+            ) as process:
+                os.close(output)
+                printer = threading.Thread(target=self._print, args=(lines, call, order.epoch), daemon=True)
+                printer.start()
                 os.close(report_write)
                 os.close(stop_read)
                 assert process.stdin is not None
@@ -238,7 +261,15 @@ class Isolated:
                     process.stdin.close()
                 with os.fdopen(report_read, "rb") as report:
                     last = _last_message(report.read())
+            printer.join(LATE_LINES_S)
         return _outcome(call, last, process.returncode)
+
+    def _print(self, lines: int, call: Call, attempt: int) -> None:
+        """Say what a process prints, to the end of its output, which a process that it left behind may keep open."""
+        with os.fdopen(lines, encoding="utf-8", errors="backslashreplace") as output:
+            for line in output:
+                at = rfc3339(time.time_ns())
+                self._say(loglines.shown(at, call.name, line.rstrip("\n"), epoch=attempt))
 
     @contextlib.contextmanager
     def _pipes(self, call: Call) -> Iterator[tuple[int, int, int]]:

@@ -141,19 +141,27 @@ class Pipeline(Generic[P, R]):
         return self.trace(params, resolve=False).graph
 
     @boundary
-    def local(self, *, isolated: bool = False, cache: bool = False, **params: Any) -> Any:
+    def local(
+        self, *, isolated: bool = False, max_parallel: int | None = None, cache: bool = False, **params: Any
+    ) -> Any:
         """Run in this process, where a debugger works, and return what the pipeline returns.
 
-        `isolated=True` runs each step in a clean subprocess that has only its bundle, as a worker does. `cache=True`
+        `isolated=True` runs each step in a clean subprocess that has only its bundle, as a worker does; its lines are
+        shown as those of a run. At most `max_parallel` steps run at once (default: by the number of cores). `cache=True`
         does only what is new: tasks whose code and inputs were seen before are not done again, so a run that failed
         goes on from its last good task.
         """
+        if max_parallel is not None and (type(max_parallel) is not int or max_parallel < 1):
+            raise UserError(
+                f"max_parallel={max_parallel!r} is not valid: write a whole number from 1, or leave it out."
+            )
         self._check_complete(params)
         traced = self.trace(params, resolve=isolated or cache)
         from trainlet import rehearsals
 
         graph = traced.graph.model_copy(update={"cache": cache})
-        return rehearsals.local(graph, {**traced.values, **params}, traced.steps, isolated=isolated)
+        given = {**traced.values, **params}
+        return rehearsals.local(graph, given, traced.steps, isolated=isolated, max_parallel=max_parallel)
 
     @boundary
     def run(

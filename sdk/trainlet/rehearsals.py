@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 
 def local(
-    graph: graphs.Graph, params: Mapping[str, Any], steps: Mapping[str, Step[Any, Any]], *, isolated: bool = False
+    graph: graphs.Graph,
+    params: Mapping[str, Any],
+    steps: Mapping[str, Step[Any, Any]],
+    *,
+    isolated: bool = False,
+    max_parallel: int | None = None,
 ) -> Any:
     """Run the graph in this process, or each task in a clean process with only its bundle; return what it returns."""
     from trainlet.client.stores import DirectoryStore
@@ -38,10 +43,11 @@ def local(
         built = {name: step.bundle() for name, step in steps.items()}
         specs = {name: step.spec() for name, step in steps.items()}
         code = {name: bundle.data for name, bundle in built.items()}
-        executor = executors.Isolated(specs, code, run_id, store, scratch)
+        executor = executors.Isolated(specs, code, run_id, store, scratch, max_parallel)
     else:
         space = values.PlainSpace()
-        executor = executors.InProcess({name: _local(step) for name, step in steps.items()}, run_id, store, scratch)
+        local_steps = {name: _local(step) for name, step in steps.items()}
+        executor = executors.InProcess(local_steps, run_id, store, scratch, max_parallel)
     walked: runner.Executor = executor
     if graph.cache:
         cache = caches.Cache(

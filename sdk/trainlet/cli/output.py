@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from trainlet.core import wire
+from trainlet.core import loglines, wire
 
 COLORS = {
     "succeeded": "green",
@@ -84,11 +84,9 @@ def seconds_between(start: str | None, end: str | None) -> str:
 
 def log_line(line: wire.LogLine) -> str:
     """Write a line with its time, its node, and the attempt and rank where there are several."""
-    again = f" #{line.epoch}" if line.epoch > 1 else ""
-    rank = f" rank {line.rank}" if line.rank else ""
-    return f"{clock(line.at)} [{line.node}{again}{rank}] {line.text}"
+    return loglines.shown(line.at, line.node, line.text, epoch=line.epoch, rank=line.rank)
 
 
 def clock(stamp: str | None) -> str:
     """Write the time of day of a stamp (UTC)."""
-    return "" if not stamp else stamp[11:19]
+    return loglines.time_of_day(stamp)

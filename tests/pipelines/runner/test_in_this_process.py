@@ -62,6 +62,68 @@ def test_independent_steps_run_at_the_same_time():
     assert two.local() == [1, 2]
 
 
+@pytest.mark.parametrize("most", [1, 2])
+def test_no_more_steps_than_max_parallel_run_at_once(most: int):
+    lock, counts, names = threading.Lock(), [0, 0], set()
+    both = threading.Barrier(most, timeout=20)
+
+    @tl.step
+    def counted(x: int) -> int:
+        with lock:
+            names.add(threading.current_thread().name)
+            counts[0] += 1
+            counts[1] = max(counts)
+        both.wait()
+        with lock:
+            counts[0] -= 1
+        return x
+
+    @tl.pipeline
+    def four() -> list[int]:
+        return [counted(one) for one in range(4)]
+
+    assert four.local(max_parallel=most) == [0, 1, 2, 3]
+    assert counts == [0, most]
+    assert (threading.current_thread().name in names) == (most == 1), "alone they run where a debugger is"
+
+
+@pytest.mark.parametrize("most", [0, -1, 1.5, True, "2"])
+def test_a_max_parallel_that_is_none_is_refused(most: Any):
+    @tl.pipeline
+    def one() -> int:
+        return inc(1)
+
+    with pytest.raises(tl.UserError, match=r"max_parallel=.* is not valid: write a whole number from 1"):
+        one.local(max_parallel=most)
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_a_persons_folders_are_as_they_were(cache: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    mine = tmp_path / "mine"
+    (mine / "data").mkdir(parents=True)
+    (mine / "data" / "a.txt").write_text("a")
+    monkeypatch.chdir(mine)
+
+    @tl.step
+    def copied(data: tl.Dataset) -> tl.Dataset:
+        made = tl.Dataset()
+        (made.path / "b.txt").write_text((data.path / "a.txt").read_text() * 2)
+        return made
+
+    @tl.step
+    def kept(folder: str) -> tl.Dataset:
+        return tl.Dataset.from_path(Path(folder))
+
+    @tl.pipeline
+    def both(folder: str) -> tl.Dataset:
+        return copied(kept(folder))
+
+    before = {path: path.stat().st_mtime_ns for path in [mine, *mine.rglob("*")]}
+    for _ in range(2):
+        assert (both.local(cache=cache, folder=str(mine / "data")).path / "b.txt").read_text() == "aa"
+    assert {path: path.stat().st_mtime_ns for path in [mine, *mine.rglob("*")]} == before
+
+
 def test_a_failing_step_raises_its_own_exception_with_its_own_frames():
     @tl.pipeline
     def broken() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 import trainlet as tl
+from trainlet.cli import output
+from trainlet.core import wire
 
 SOURCE = """
 import os
@@ -31,6 +34,36 @@ def scale(x: int) -> int:
 @tl.step
 def clean() -> list:
     return [sys.flags.isolated, "pytest" in sys.modules, "PYTHONPATH" in os.environ]
+
+
+@tl.step
+def talks(x: int) -> int:
+    print("begin", x)
+    print("warned", file=sys.stderr)
+    os.write(1, b"half \\xff")
+    return x
+
+
+@tl.step
+def marks(folder: str, x: int) -> bool:
+    Path(folder, str(x)).touch()
+    deadline = time.monotonic() + 60
+    while len(os.listdir(folder)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return len(os.listdir(folder)) >= 2
+
+
+@tl.step
+def times(x: int) -> list:
+    began = time.monotonic()
+    sum(range(100_000))
+    return [began, time.monotonic()]
+
+
+@tl.step
+def writes() -> list:
+    Path("out.txt").write_text("made by a step")
+    return sorted(os.listdir())
 
 
 @tl.step
@@ -60,6 +93,26 @@ def until_told(marker: str, *, ctx: tl.Context = tl.INJECTED) -> None:
 @tl.pipeline
 def scaled() -> list:
     return tl.each([1, 2, 3], scale)
+
+
+@tl.pipeline
+def talking() -> int:
+    return talks(7)
+
+
+@tl.pipeline
+def meeting(folder: str) -> list:
+    return [marks(folder, 1), marks(folder, 2)]
+
+
+@tl.pipeline
+def timing() -> list:
+    return [times(1), times(2)]
+
+
+@tl.pipeline
+def writing() -> list:
+    return writes()
 
 
 @tl.pipeline
@@ -101,6 +154,31 @@ def lonely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_values_go_through_clean_processes(lonely):
     assert lonely.scaled.local(isolated=True) == [3, 6, 9]
+
+
+def test_its_lines_are_shown_as_those_of_a_run(lonely, capsys):
+    lonely.talking.local(isolated=True)
+    lines = [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["[talks] begin 7", "[talks] warned", r"[talks] half \xff"]
+    at = "2026-01-01T12:34:56.000Z"
+    same = wire.LogLine(seq=1, task="r.talks", node="talks", epoch=1, at=at, text="begin 7")
+    assert output.log_line(same) == "12:34:56 [talks] begin 7"
+
+
+def test_two_processes_run_at_once_and_no_more_than_max_parallel(lonely, tmp_path):
+    (tmp_path / "both").mkdir()
+    assert lonely.meeting.local(isolated=True, max_parallel=2, folder=str(tmp_path / "both")) == [True, True]
+    (_, first), (second, _) = sorted(lonely.timing.local(isolated=True, max_parallel=1))
+    assert first <= second
+
+
+def test_a_step_works_in_a_folder_of_its_own_and_the_persons_is_as_it_was(lonely, tmp_path, monkeypatch):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("keep")
+    monkeypatch.chdir(mine)
+    assert lonely.writing.local(isolated=True) == ["out.txt"]
+    assert [one.name for one in mine.iterdir()] == ["notes.txt"]
 
 
 def test_the_process_has_nothing_of_this_one(lonely):
