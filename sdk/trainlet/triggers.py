@@ -9,26 +9,20 @@ from __future__ import annotations
 import copy
 import json
 import re
-import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
-
-from trainlet import locations
-from trainlet.core import durations, events, hints, specs
+from trainlet import flows, locations, mappings
+from trainlet.core import durations, events, specs
 from trainlet.core import triggers as wire
 from trainlet.core.errors import UserError
 from trainlet.pipelines import Pipeline
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_CONCURRENCY = typing.get_args(wire.Concurrency)
 _CATCH_UP = typing.get_args(wire.CatchUp)
-_PERIODS = {"s": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0,
-            "d": 86400.0, "day": 86400.0, "w": 604800.0, "week": 604800.0}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +66,7 @@ def on_event(
     where: str | None = None,
     filters: Sequence[Mapping[str, Any]] = (),
     params: Mapping[str, Any] | None = None,
+    places: Sequence[str] | None = None,
     name: str | None = None,
     window: str | float | None = None,
     max_batch: int | None = None,
@@ -90,10 +85,11 @@ def on_event(
     """Start the pipeline when a CloudEvent of this type comes; a type that ends in `*` stands for all that begin so.
 
     `where` is CESQL, `filters` are Knative's dialects. `params` maps parameters to paths into the event: `$.data.uri`,
-    `/data/uri`, `{"path": ..., "default": ...}`, or anything else as a constant. With `window`, `debounce` or `max_batch`
-    one run gets many events, and a parameter that is a list gets a value of each. `poll` looks at `source` (a folder or
-    `s3://bucket/prefix`) that often. `budget` is like "50 USD/day"; after `max_failures` failures in a row nothing starts
-    for `rest`. Raises UserError when the decorator runs, for anything that could never work.
+    `/data/uri`, `{"path": ..., "default": ...}`, or anything else as a constant; what an event gives must fit the annotation.
+    With `window`, `debounce` or `max_batch` one run gets many events, and a parameter that is a list gets the values of all.
+    URIs in an event must lie in `places`; by default in `source`, where that is a bucket or folder. `poll` looks at
+    `source` (a folder or `s3://bucket/prefix`) that often. `budget` is like "50 USD/day"; after `max_failures` failures in
+    a row nothing starts for `rest`. Raises UserError when the decorator runs, for anything that could never work.
     """
     at = locations.caller()
     label = "tl.on_event"
@@ -103,23 +99,25 @@ def on_event(
         raise UserError(f'{at}: @{label}({type!r}) names no type of event, such as "com.example.created".')
     every_s = None if poll is None else durations.parse_duration_s(poll, f"{at}: poll=")
     place = _place(source, every_s, at)
-    flow = _flow(
+    allowed = _allowed(place, places)
+    flow = flows.flow(
         at, window, max_batch, debounce, rate, concurrency, jitter, max_failures, rest, max_repeats, budget, run_budget
     )
     dialects = _filters(type, place, where, filters)
     _compile(dialects, at)
 
     def make(pipeline: Pipeline[Any, Any]) -> Trigger:
-        mapped = _parameters(at, label, pipeline, params or {}, flow)
+        mapped = mappings.parameters(at, label, pipeline, params or {}, allowed)
         fields = {
             "filters": dialects,
+            "places": allowed,
             "params": mapped,
             "flow": flow,
-            "poll": None if every_s is None else _valid(at, "poll=", wire.Poll, url=place, every_s=every_s),
+            "poll": None if every_s is None else flows.valid(at, "poll=", wire.Poll, url=place, every_s=every_s),
             "example": None if example is None else dict(example),
         }
         trigger = Trigger(_name(at, name), type.rstrip("*.").rpartition(".")[2], fields, schedule=False)
-        _check_example(at, dialects, mapped, example)
+        _check_example(at, trigger)
         return trigger
 
     return _Decorator(label, make)
@@ -150,11 +148,11 @@ def on_schedule(
         raise UserError(f'{at}: @{label} needs a schedule: @{label}("0 3 * * *") or @{label}("every 6h").')
     if catch_up not in _CATCH_UP:
         raise UserError(f"{at}: catch_up={catch_up!r}. {durations.nearest(str(catch_up), _CATCH_UP)}")
-    flow = _flow(at, None, None, None, None, concurrency, jitter, max_failures, rest, 0, budget, run_budget)
+    flow = flows.flow(at, None, None, None, None, concurrency, jitter, max_failures, rest, 0, budget, run_budget)
     _parse_schedule(when, tz, at)
 
     def make(pipeline: Pipeline[Any, Any]) -> Trigger:
-        mapped = _parameters(at, label, pipeline, params or {}, flow)
+        mapped = mappings.parameters(at, label, pipeline, params or {})
         fields = {"when": when, "tz": tz, "catch_up": catch_up, "params": mapped, "flow": flow}
         return Trigger(_name(at, name), "schedule", fields, schedule=True)
 
@@ -177,22 +175,12 @@ def named(pipeline: Pipeline[Any, Any]) -> dict[str, Trigger]:
 
 def tried(trigger: Trigger, event: events.Event) -> dict[str, Any]:
     """Say what a subscription would make of an event: whether it matches and why not, its parameters, or an error."""
-    from trainlet_functions.triggers import plain as mappings
-
-    matches, why = True, ""
     for dialect in trigger.fields["filters"]:
         if not _compile([dialect], "").matches(event):
-            matches, why = False, f"the filter {json.dumps(dialect)} does not hold"
-            break
-    params: dict[str, Any] = {}
-    error = ""
-    for name, one in trigger.fields["params"].items() if matches else ():
-        try:
-            value = mappings.value(name, one, event.to_json())
-            params[name] = [value] if one.many else value
-        except UserError as wrong:
-            error = error or str(wrong)
-    return {"matches": matches, "why": why, "params": params, "error": error}
+            why = f"the filter {json.dumps(dialect)} does not hold"
+            return {"matches": False, "why": why, "params": {}, "error": ""}
+    params, error = mappings.values(trigger.fields["params"], trigger.fields["places"], event)
+    return {"matches": True, "why": "", "params": params, "error": error}
 
 
 def _filters(
@@ -233,21 +221,25 @@ def _parse_schedule(when: str, tz: str, at: str) -> None:
         raise UserError(f"{at}: {error}") from None
 
 
-def _check_example(
-    at: str, dialects: list[dict[str, Any]], mapped: Mapping[str, wire.Parameter], example: Mapping[str, Any] | None
-) -> None:
+def _check_example(at: str, trigger: Trigger) -> None:
+    example = trigger.fields["example"]
     if example is None:
         return
-    from trainlet_functions.triggers import plain as mappings
-
     try:
-        event = events.from_json(dict(example), "example=")
-        if not _compile(dialects, at).matches(event):
-            raise UserError("the filter does not match example=. Correct one of them.")
-        for name, one in mapped.items():
-            mappings.value(name, one, event.to_json())
+        found = tried(trigger, events.from_json(example, "example="))
+        if not found["matches"]:
+            raise UserError(f"example= does not match: {found['why']}. Correct one of them.")
+        if found["error"]:
+            raise UserError(f"example=: {found['error']}")
     except UserError as error:
         raise UserError(f"{at}: {error}") from None
+
+
+def _allowed(source: str | None, places: Sequence[str] | None) -> list[str]:
+    """Return where values of an event may point: what is given, else the source where that is a place itself."""
+    if places is not None:
+        return [places] if isinstance(places, str) else list(places)
+    return [source] if source is not None and re.match(r"(s3|gs|az|file)://.", source) else []
 
 
 def _place(source: str | None, every_s: float | None, at: str) -> str | None:
@@ -267,151 +259,3 @@ def _name(at: str, name: str | None) -> str | None:
     if name is not None and not re.fullmatch(specs.NAME_PATTERN, name):
         raise UserError(f"{at}: name={name!r} is no name: use a-z, 0-9 and '-', at most 63, a letter first.")
     return name
-
-
-def _flow(
-    at: str,
-    window: Any,
-    max_batch: Any,
-    debounce: Any,
-    rate: Any,
-    concurrency: str,
-    jitter: Any,
-    max_failures: Any,
-    rest: Any,
-    max_repeats: Any,
-    budget: Any,
-    run_budget: Any,
-) -> wire.Flow:
-    if concurrency not in _CONCURRENCY:
-        raise UserError(f"{at}: concurrency={concurrency!r}. {durations.nearest(str(concurrency), _CONCURRENCY)}")
-
-    def seconds(what: str, value: Any) -> float | None:
-        return None if value is None else durations.parse_duration_s(value, f"{at}: {what}=")
-
-    many = window is not None or debounce is not None
-    breaker = None
-    if max_failures is not None:
-        breaker = _valid(at, "max_failures=", wire.Breaker, failures=max_failures, rest_s=seconds("rest", rest))
-    return _valid(
-        at,
-        "",
-        wire.Flow,
-        window_s=seconds("window", window),
-        max_batch=max_batch if max_batch is not None else (1000 if many else 1),
-        debounce_s=seconds("debounce", debounce),
-        rate=None if rate is None else _rate(at, rate),
-        concurrency=concurrency,
-        jitter_s=seconds("jitter", jitter),
-        breaker=breaker,
-        max_repeats=max_repeats,
-        budget=None if budget is None else _allowance(at, budget),
-        run_budget_nano=None if run_budget is None else durations.parse_money_nano(run_budget, f"{at}: run_budget="),
-    )
-
-
-M = TypeVar("M", bound=BaseModel)
-
-
-def _valid(at: str, what: str, model: type[M], **fields: Any) -> M:
-    try:
-        return model.model_validate(fields)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = what or f"{str(first['loc'][0]).removesuffix('_s')}="
-        raise UserError(f"{at}: {field}{first['input']!r} is not valid: {first['msg']}.") from None
-
-
-def _rate(at: str, text: Any) -> wire.Rate:
-    count, slash, period = str(text).partition("/")
-    if not slash or not count.strip().isdecimal():
-        raise UserError(f'{at}: rate={text!r} is no rate. Write runs per period: "4/h", "10/day".')
-    return _valid(at, "rate=", wire.Rate, count=int(count), per_s=_period(at, "rate", text, period))
-
-
-def _allowance(at: str, text: Any) -> wire.Allowance:
-    amount, slash, period = str(text).rpartition("/")
-    if not slash:
-        raise UserError(f'{at}: budget={text!r} has no period. Write "50 USD/day"; run_budget= is for each run.')
-    nano = durations.parse_money_nano(amount.strip(), f"{at}: budget=")
-    return wire.Allowance(nano=nano, per_s=_period(at, "budget", text, period))
-
-
-def _period(at: str, what: str, text: Any, period: str) -> float:
-    word = period.strip().lower()
-    if word in _PERIODS:
-        return _PERIODS[word]
-    if word[:1].isdecimal():
-        return durations.parse_duration_s(word, f"{at}: {what}=")
-    raise UserError(f"{at}: {what}={text!r}: {period!r} is no period. {durations.nearest(word, list(_PERIODS))}")
-
-
-def _parameters(
-    at: str, label: str, pipeline: Pipeline[Any, Any], params: Mapping[str, Any], flow: wire.Flow
-) -> dict[str, wire.Parameter]:
-    known = pipeline.signature.parameters
-    annotations = hints.annotations_of(pipeline._function)
-    for name in params:
-        if name not in known:
-            hint = durations.nearest(name, list(known)) if known else "It takes none."
-            raise UserError(f"{at}: params: pipeline {pipeline.name!r} has no parameter {name!r}. {hint}")
-    missing = [name for name, one in known.items() if one.default is one.empty and name not in params]
-    if missing:
-        raise UserError(
-            f"{at}: pipeline {pipeline.name!r} needs {', '.join(missing)}, and nothing gives it. "
-            f'Map it: @{label}(..., params={{"{missing[0]}": "$.data..."}}), or give it a default.'
-        )
-    mapped: dict[str, wire.Parameter] = {}
-    for name, value in params.items():
-        mapped[name] = _parameter(at, name, value, annotations.get(name, Any), flow)
-    return mapped
-
-
-def _parameter(at: str, name: str, value: Any, annotation: Any, flow: wire.Flow) -> wire.Parameter:
-    path, default, has_default = None, value, True
-    if isinstance(value, Mapping) and set(value) <= {"path", "default"} and "path" in value:
-        path, default, has_default = str(value["path"]), value.get("default"), "default" in value
-    elif isinstance(value, Mapping) and set(value) == {"value"}:
-        default = value["value"]
-    elif isinstance(value, str) and value.startswith(("$", "/")):
-        path, default, has_default = value, None, False
-    many = path is not None and flow.max_batch > 1 and _is_list(annotation)
-    schema = _schema(_item(annotation) if many else annotation)
-    if path is None:
-        _check_constant(at, name, default, annotation)
-    return wire.Parameter(path=path, default=default, has_default=has_default, many=many, json_schema=schema)
-
-
-def _is_list(annotation: Any) -> bool:
-    return annotation is list or typing.get_origin(annotation) is list
-
-
-def _item(annotation: Any) -> Any:
-    return next(iter(typing.get_args(annotation)), Any)
-
-
-def _schema(annotation: Any) -> dict[str, Any]:
-    """Return the JSON Schema of what a parameter takes; nothing for a type that has none."""
-    if annotation is Any or isinstance(annotation, str | types.NoneType):
-        return {}
-    try:
-        return TypeAdapter(annotation).json_schema()
-    except Exception:  # noqa: BLE001 - a type that pydantic cannot describe takes what comes
-        return {}
-
-
-def _check_constant(at: str, name: str, value: Any, annotation: Any) -> None:
-    if annotation is Any or isinstance(annotation, str):
-        return
-    try:
-        adapter: TypeAdapter[Any] = TypeAdapter(annotation)
-    except Exception:  # noqa: BLE001 - a type that pydantic does not know takes what was written
-        return
-    try:
-        adapter.validate_python(value)
-    except ValidationError as error:
-        kind = getattr(annotation, "__name__", None) or str(annotation)
-        raise UserError(
-            f"{at}: params: {name}={value!r} does not fit {kind}: {error.errors()[0]['msg']}. "
-            'A path into the event begins with "$." or "/".'
-        ) from None

@@ -16,11 +16,10 @@ from trainlet.core.events import Event
 from trainlet.core.models import canonical_json, sha256_hex
 from trainlet.core.protocols import ObjectStore
 from trainlet.core.specs import dns_label
-from trainlet.core.triggers import CHAIN, Parameter, Schedule, Subscription
+from trainlet.core.triggers import CHAIN, Schedule, Subscription
 from trainlet_functions.state import runs, schema
 from trainlet_functions.state.database import Transaction
-from trainlet_functions.triggers import intake
-from trainlet_functions.triggers import plain as mappings
+from trainlet_functions.triggers import intake, mappings
 
 TRIGGER_LABEL = "trainlet.dev/trigger"
 EVENTS_LABEL = "trainlet.dev/events"
@@ -52,7 +51,7 @@ def fire(
     for row in rows:
         event = intake.stored(row)
         try:
-            good.append((row, event, values(spec.params, event)))
+            good.append((row, event, values(spec, event)))
         except UserError as error:
             _take(tx, trigger, [row], state="skipped", reason=str(error)[:1000])
     if not good:
@@ -86,18 +85,17 @@ def run_key(project: str, trigger: str, pipeline: str, ids: list[list[Any]]) -> 
     return f"{dns_label(pipeline)[:40].rstrip('-')}-{digest[:12]}"
 
 
-def values(params: dict[str, Parameter], event: Event) -> dict[str, Any]:
+def values(spec: Subscription | Schedule, event: Event) -> dict[str, Any]:
     """Return what one event gives to each parameter; raises UserError that names the parameter and the path."""
-    form = event.to_json()
-    return {name: mappings.value(name, one, form) for name, one in params.items()}
+    return mappings.values(spec.params, spec.places if isinstance(spec, Subscription) else (), event)
 
 
 def parameters(spec: Subscription | Schedule, found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the encoded parameters of a run for the values of its events: lists of all, else of the last."""
-    given: dict[str, Any] = {}
-    for name, one in spec.params.items():
-        value = [each[name] for each in found] if one.many else found[-1][name]
-        given[name] = codecs.encode(value, _NO_STORE, inline_bytes=_UNLIMITED, name=name)
+    """Return the encoded parameters of a run for the values of its events."""
+    given = {
+        name: codecs.encode(value, _NO_STORE, inline_bytes=_UNLIMITED, name=name)
+        for name, value in mappings.join(spec.params, found).items()
+    }
     return {**spec.program.graph.get("parameters", {}), **spec.program.params, **given}
 
 

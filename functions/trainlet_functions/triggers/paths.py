@@ -5,6 +5,7 @@ Filter selectors (`[?...]`) are left out: a path says where a value is, `data` c
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,7 @@ class Path:
         return found[0] if self.single else found
 
 
+@functools.lru_cache(maxsize=1024)
 def parse(text: str, where: str) -> Path:
     """Read a path; raises UserError that says where it is written."""
     try:

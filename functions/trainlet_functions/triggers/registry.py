@@ -15,7 +15,7 @@ from trainlet.core.events import from_json
 from trainlet.core.triggers import Schedule, Subscription, TriggerView, Watch
 from trainlet_functions.state import functions, schema
 from trainlet_functions.state.database import Transaction, plain
-from trainlet_functions.triggers import filters, firing, flow, matching, ticks, watches
+from trainlet_functions.triggers import filters, firing, flow, mappings, matching, ticks, watches
 
 MAX_TRIGGERS = 10_000  # of one project
 _TABLE, _MATCHES, _FIRINGS = schema.triggers, schema.matches, schema.firings
@@ -69,6 +69,10 @@ def check(tx: Transaction, project: str, name: str, spec: Subscription | Schedul
     missing = [one for one in graph.required if one not in spec.params and one not in spec.program.params]
     if missing:
         raise UserError(f"{name}: pipeline {graph.name!r} needs {', '.join(missing)}. Map it with params={{...}}.")
+    try:
+        mappings.check(spec.params, spec.places if isinstance(spec, Subscription) else ())
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from None
     if isinstance(spec, Schedule):
         ticks.next_ns(spec, tx.now_ns)
         return
@@ -79,7 +83,7 @@ def check(tx: Transaction, project: str, name: str, spec: Subscription | Schedul
         example = from_json(spec.example, f"{name}: the example")
         if not compiled.matches(example):
             raise UserError(f"{name}: the filter does not match its own example. `trainlet trigger test` shows why.")
-        firing.values(spec.params, example)
+        firing.values(spec, example)
 
 
 def _graph(spec: Subscription | Schedule) -> graphs.Graph:

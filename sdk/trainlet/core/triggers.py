@@ -83,7 +83,7 @@ class Parameter(Value):
     """How a parameter of the pipeline comes out of an event.
 
     `path` is a JSONPath (`$.data.uri`) or a JSON Pointer (`/data/uri`) into the event in its JSON form; without one the
-    parameter is always `default`. `schema` is the JSON Schema of one value. `many`: a list, with one value of each event.
+    parameter is always `default`. `json_schema` is what one value must fit. `many`: a list, with the values of each event.
     """
 
     path: str | None = Field(default=None, max_length=1000)
@@ -113,8 +113,12 @@ class _Definition(Request):
 
 
 class Subscription(_Definition):
-    """`PUT /v1/subscriptions/{name}`. `filters` are Knative's dialects, all of which must hold."""
+    """`PUT /v1/subscriptions/{name}`. `filters` are Knative's dialects, all of which must hold.
 
+    `places` are URIs; where there are any, an event may name nothing else in a parameter than what lies below one.
+    """
+
+    places: list[str] = Field(default=[], max_length=100)
     filters: list[dict[str, Any]] = Field(min_length=1, max_length=100)
     poll: Poll | None = None
     example: dict[str, Any] | None = None
