@@ -20,7 +20,7 @@ _BATCH = 500
 def periods(platform: Platform, project: str | None) -> bills.PeriodList:
     """Return all billing periods with their state, digest and invoices."""
     with platform.database.read() as tx:
-        return bills.PeriodList(items=closing.periods(tx, _scope(project)))
+        return bills.PeriodList(items=closing.periods(tx, scope(project)))
 
 
 @routes.add("POST", "/v1/billing/periods/{period}:close", "admin", body=bills.ClosePeriod, reply=bills.PeriodView)
@@ -32,15 +32,16 @@ def close(platform: Platform, period: str, body: bills.ClosePeriod) -> bills.Per
 @routes.add("GET", "/v1/billing/rows", query=(Query("period"), _SCOPE), media="application/x-ndjson")
 def rows(platform: Platform, period: str | None, project: str | None) -> Response:
     """Stream the rows of a period, the current one by default, as lines of JSON between a head and an end."""
-    scope = _scope(project)
+    whose = scope(project)
     with platform.database.read() as tx:
         chosen = bills.Period.of(tx.now_ns // 10**9) if period is None else bills.Period.parse(period)
-        snapshots.head(tx, chosen, scope)
-    lines = (b"".join(batch) for batch in batches(snapshots.stream(platform.database, chosen, scope), _BATCH))
+        snapshots.head(tx, chosen, whose)
+    lines = (b"".join(batch) for batch in batches(snapshots.stream(platform.database, chosen, whose), _BATCH))
     return Response(lines, content_type="application/x-ndjson", headers={"Cache-Control": "no-store"})
 
 
-def _scope(wanted: str | None) -> str:
+def scope(wanted: str | None) -> str:
+    """Return whose usage was asked for, `*` for that of all; raises AccessError for that of others."""
     own = project()
     if wanted is None or wanted == own:
         return own

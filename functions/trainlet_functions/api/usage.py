@@ -6,11 +6,12 @@ from typing import Any
 
 from flask import g
 
-from trainlet.core import wire
+from trainlet.core import bills, ranges, wire
 from trainlet.core.errors import UserError
 from trainlet_functions import checkpoints
+from trainlet_functions.api import billing
 from trainlet_functions.api.routes import Query, Routes, project
-from trainlet_functions.billing import book, pricefiles, reports, spending
+from trainlet_functions.billing import book, pricefiles, reports, spending, totals
 from trainlet_functions.checkpoints import viewing
 from trainlet_functions.platform import Platform
 from trainlet_functions.state import tasks
@@ -23,6 +24,48 @@ def usage(platform: Platform, run: str | None, task: str | None) -> wire.UsageRe
     """Return the metered seconds of a run, a task or the project, with their cost."""
     with platform.database.read() as tx:
         return reports.usage(tx, project(), run_id=run, task=task)
+
+
+@routes.add(
+    "GET",
+    "/v1/usage/totals",
+    reply=bills.UsageTotals,
+    query=(
+        Query("run"),
+        Query("start_s", "integer", minimum=946_684_800, maximum=253_370_764_800),
+        Query("end_s", "integer", minimum=946_684_800, maximum=253_370_764_800),
+        Query("resolution", description="s, m, h or d (the default)"),
+        Query(
+            "group_by",
+            description="project, run, step, sku, function, device, phase, lease, tag:NAME; joined by commas",
+        ),
+        Query("tz", description="the time zone in which hours and days begin"),
+        Query("project", description="`*` for every project; needs an admin's token"),
+        Query("cursor", "integer", minimum=0, maximum=253_370_764_800),
+    ),
+)
+def usage_totals(
+    platform: Platform,
+    run: str | None,
+    start_s: int | None,
+    end_s: int | None,
+    resolution: str | None,
+    group_by: str | None,
+    tz: str | None,
+    project: str | None,
+    cursor: int | None,
+) -> bills.UsageTotals:
+    """Return what was used by time and by group, a bounded stretch of time at once."""
+    if resolution not in (None, "s", "m", "h", "d"):
+        raise UserError(f"?resolution={resolution[:20]!r} is none of s, m, h, d.")
+    chosen: Any = resolution or "d"
+    by = tuple(dict.fromkeys(name for name in (group_by or "").split(",") if name))
+    whose = billing.scope(project)
+    asked = totals.Question(
+        None if whose == bills.EVERY_PROJECT else whose, run, start_s, end_s, chosen, by, ranges.zone(tz or "UTC")
+    )
+    with platform.database.read() as tx:
+        return totals.totals(tx, asked, cursor)
 
 
 @routes.add("GET", "/v1/prices")

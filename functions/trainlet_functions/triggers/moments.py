@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 import cronsim
 
+from trainlet.core import ranges
 from trainlet.core.durations import nearest, parse_duration_s
 from trainlet.core.errors import UserError
 
@@ -141,7 +142,7 @@ def _next_shift(zone: tzinfo, after: datetime, until: datetime, offset: timedelt
 
 def parse(when: str, *, tz: str = "UTC") -> Schedule:
     """Read a cron expression of five fields, one of `@hourly` to `@yearly`, or `every 6h`; raises UserError."""
-    zone = _zone(tz)
+    zone = ranges.zone(tz)
     text = " ".join(when.split())
     if text.startswith(_EVERY):
         seconds = parse_duration_s(text.removeprefix(_EVERY), f"the schedule {when!r}: ")
@@ -160,14 +161,3 @@ def parse(when: str, *, tz: str = "UTC") -> Schedule:
     except cronsim.CronSimError as error:
         raise UserError(f"The schedule {when!r} can never come: {str(error).lower()}. {_FIELDS}") from None
     return Schedule(text, cron=cron, zone=zone)
-
-
-def _zone(name: str) -> zoneinfo.ZoneInfo:
-    try:
-        return zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):  # OSError: a folder, such as "Europe"
-        known = sorted(zoneinfo.available_timezones())
-        hint = nearest(name, known) if len(name) < 100 else ""
-        if not hint.startswith("Did"):
-            hint = "Write a name of the tz database, such as 'Europe/Berlin' or 'UTC'."
-        raise UserError(f"There is no time zone {name[:100]!r}. {hint}") from None

@@ -52,6 +52,7 @@ def main() -> None:
         secrets,
         sinks,
         triggers,
+        usage,
     )
 
     for module in (
@@ -63,6 +64,7 @@ def main() -> None:
         hooks,
         sinks,
         listing,
+        usage,
         saved,
         secrets,
         prices,

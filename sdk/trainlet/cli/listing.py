@@ -1,4 +1,4 @@
-"""Commands that show things: `runs`, `logs`, `usage`, `functions`, `completion`."""
+"""Commands that show things: `runs`, `logs`, `functions`, `completion`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainlet.cli import output, summary
+from trainlet.cli import output
 from trainlet.client import connect
 from trainlet.core import wire
 from trainlet.core.settings import Settings
@@ -80,36 +80,6 @@ def logs(run_id: str, follow: bool, task: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("run_id", metavar="[RUN]", required=False)
-@output.json_option
-def usage(run_id: str | None, as_json: bool) -> None:
-    """Show metered GPU-seconds and their cost, of a run or of all runs."""
-    if run_id is not None:
-        found = get(run_id)
-        if as_json:
-            output.print_json(found.usage().model_dump(mode="json"))
-            return
-        summary.tasks_table(found)
-        summary.bill(found)
-        return
-    report = connect(Settings.from_environment()).usage()
-    if as_json:
-        output.print_json(report.model_dump(mode="json"))
-        return
-    by_run: dict[tuple[str, str], list[int]] = {}
-    for row in report.rows:
-        sums = by_run.setdefault((row.run_id, f"{row.sku}{' (virtual)' if row.virtual else ''}"), [0, 0])
-        sums[0] += row.seconds
-        sums[1] += row.cost_nano or 0
-    rows = [
-        [run, sku, seconds, output.money(cost, report.currency)]
-        for (run, sku), (seconds, cost) in sorted(by_run.items())
-    ]
-    rows.append(["total", "", report.gpu_seconds, output.money(report.cost_nano, report.currency)])
-    output.table("", ["run", "device", "GPU-seconds", "cost"], rows, numeric=("GPU-seconds", "cost"))
-
-
-@click.command()
 @output.json_option
 def functions(as_json: bool) -> None:
     """List deployed functions with their workers."""
@@ -167,4 +137,4 @@ def completion(shell: str) -> None:
     click.echo(kind(cli, {}, "trainlet", "_TRAINLET_COMPLETE").source())
 
 
-COMMANDS = (runs, logs, usage, functions, completion)
+COMMANDS = (runs, logs, functions, completion)

@@ -1,10 +1,11 @@
-"""The client's calls about money: `/v1/budgets`, `/v1/estimates`."""
+"""The client's calls about money: `/v1/budgets`, `/v1/estimates`, `/v1/usage/totals`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from trainlet.core import wire
+from trainlet.core import bills, wire
 from trainlet.core.budgets import Budget, BudgetView
 from trainlet.core.estimates import Estimate, EstimateRequest
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Money:
-    """What a client can say about budgets and estimates."""
+    """What a client can say about budgets, estimates and sums of usage."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -37,3 +38,15 @@ class Money:
     def estimate(self, body: EstimateRequest) -> Estimate:
         """Return what steps would cost."""
         return self._client._call("POST", "/v1/estimates", Estimate, body)
+
+    def totals(self, **asked: Any) -> Iterator[bills.UsageTotals]:
+        """Yield pages of sums of usage, in the order of time; `asked` are the query parameters."""
+        cursor: int | None = None
+        while True:
+            given = {**asked, "cursor": cursor}
+            params = {name: value for name, value in given.items() if value is not None}
+            page = self._client._call("GET", "/v1/usage/totals", bills.UsageTotals, params=params)
+            yield page
+            if page.next is None:
+                return
+            cursor = page.next

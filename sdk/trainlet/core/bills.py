@@ -193,3 +193,33 @@ class SnapshotEnd(Reply):
     rows: int
     cost_nano: int
     digest: str
+
+
+class UsageTotal(Reply):
+    """What was used in one stretch of time by one group: `parts` are device-seconds in 5040 parts.
+
+    `unpriced_s` of the device-seconds have no price, so no cost counts them.
+    """
+
+    start_s: int
+    end_s: int
+    start: str
+    group: dict[str, str] = {}
+    parts: int
+    cost_nano: int
+    unpriced_s: int = 0
+
+    @property
+    def gpu_seconds(self) -> float:
+        """Return the device-seconds as people read them."""
+        return self.parts / FULL_SHARE
+
+
+class UsageTotals(Reply):
+    """`GET /v1/usage/totals`: sums in the order of time. `next` is the second to go on from, where there is more."""
+
+    items: list[UsageTotal]
+    start_s: int
+    end_s: int
+    currency: str
+    next: int | None = None

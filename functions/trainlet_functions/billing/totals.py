@@ -1,0 +1,175 @@
+"""Totals: usage by seconds, minutes, hours or days of a time zone, and by whom or what it was, summed here.
+
+Every cut is on a whole second and costs are additive there, so totals of any resolution and grouping add up to the
+ledger to the last nano-unit. The database chooses the leases of a page; a page is a bounded stretch of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from typing import Any
+
+import sqlalchemy as sa
+
+from trainlet.core.bills import UsageTotal, UsageTotals
+from trainlet.core.durations import nearest
+from trainlet.core.errors import NotFoundError, UserError
+from trainlet.core.ranges import Resolution, Span, bucket
+from trainlet_functions.billing import rating, reports
+from trainlet_functions.billing.prices import PriceList
+from trainlet_functions.metering.tables import leases
+from trainlet_functions.state import schema
+from trainlet_functions.state.database import Transaction, loads
+
+DIMENSIONS = ("project", "run", "step", "sku", "function", "device", "phase", "lease")
+BUCKETS = 5000  # of a page
+_STREAM = 1000
+_NS = 10**9
+_HELD_NS = leases.c.anchor_ns + sa.func.coalesce(leases.c.close_ns, leases.c.heartbeat_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Whose usage, when, and how it is summed. `project` None: of all."""
+
+    project: str | None
+    run_id: str | None
+    start_s: int | None
+    end_s: int | None
+    resolution: Resolution = "d"
+    by: tuple[str, ...] = ()
+    tz: tzinfo = UTC
+
+    def __post_init__(self) -> None:
+        for name in self.by:
+            if name not in DIMENSIONS and not (name.startswith("tag:") and len(name) > 4):
+                known = (*DIMENSIONS, "tag:NAME")
+                raise UserError(f"?group_by={name[:60]!r} is nothing to group by. {nearest(name[:60], known)}")
+
+
+def totals(tx: Transaction, asked: Question, after_s: int | None = None) -> UsageTotals:
+    """Return a page of totals. Raises UserError for a range that is empty, reversed or in the future."""
+    span = _span(tx, asked)
+    mine = sa.true() if asked.project is None else leases.c.project == asked.project
+    if asked.run_id is not None:
+        mine &= leases.c.run_id == asked.run_id
+    begin_s = span.start_s if after_s is None else min(max(after_s, span.start_s), span.end_s)
+    first_ns = tx.conn.execute(
+        sa.select(sa.func.min(leases.c.anchor_ns)).where(
+            mine & (begin_s * _NS <= _HELD_NS) & (leases.c.anchor_ns < span.end_s * _NS)
+        )
+    ).scalar()
+    if first_ns is None:
+        return UsageTotals(items=[], start_s=span.start_s, end_s=span.end_s, currency=tx.prices.currency)
+    begin_s = max(begin_s, int(first_ns) // _NS)
+    until_s = min(span.end_s, _page_end(begin_s, asked))
+    page = Span(begin_s, until_s)
+    sums: dict[tuple[int, tuple[str, ...]], list[int]] = {}
+    ends: dict[int, int] = {}
+    for lease in _overlapping(tx, mine, page):
+        for piece in _pieces(lease, tx.prices, page, asked):
+            ends[piece.at.start_s] = piece.at.end_s
+            known = sums.setdefault((piece.at.start_s, piece.key), [0, 0, 0])
+            known[0] += piece.parts
+            known[1] += piece.cost_nano
+            known[2] += piece.unpriced_s
+    items = [
+        UsageTotal(
+            start_s=start_s,
+            end_s=ends[start_s],
+            start=datetime.fromtimestamp(start_s, asked.tz).isoformat().replace("+00:00", "Z"),
+            group=dict(zip(asked.by, key, strict=True)),
+            parts=parts,
+            cost_nano=cost_nano,
+            unpriced_s=unpriced_s,
+        )
+        for (start_s, key), (parts, cost_nano, unpriced_s) in sorted(sums.items())
+    ]
+    following = until_s if until_s < span.end_s else None
+    return UsageTotals(items=items, start_s=span.start_s, end_s=span.end_s, currency=tx.prices.currency, next=following)
+
+
+def _span(tx: Transaction, asked: Question) -> Span:
+    """Return the range that was asked for: by default the whole of a run, else the present month of the zone."""
+    start_s, end_s, now_s = asked.start_s, asked.end_s, tx.now_ns // _NS
+    if start_s is None and asked.run_id is not None:
+        mine = leases.c.run_id == asked.run_id
+        if asked.project is not None:
+            mine &= leases.c.project == asked.project
+        found = tx.conn.execute(sa.select(sa.func.min(leases.c.anchor_ns), sa.func.max(_HELD_NS)).where(mine)).one()
+        if found[0] is None:
+            known = sa.select(schema.runs.c.id).where(schema.runs.c.id == asked.run_id)
+            if asked.project is not None:
+                known = known.where(schema.runs.c.project == asked.project)
+            if tx.one(known) is None:
+                raise NotFoundError(
+                    f"There is no run {asked.run_id!r} with usage. `trainlet runs` lists those there are."
+                )
+            return Span(now_s, now_s + 1)
+        return Span(int(found[0]) // _NS, max(int(found[1]) // _NS + 1, end_s or 0))
+    if start_s is None:
+        here = datetime.fromtimestamp(now_s, asked.tz)
+        start_s = int(here.replace(day=1, hour=0, minute=0, second=0, microsecond=0).timestamp())
+    end_s = max(now_s + 1, start_s + 1) if end_s is None else end_s
+    if end_s == start_s:
+        raise UserError("The range is empty: its start is its end, and the end is not part of it.")
+    if end_s < start_s:
+        raise UserError("The range is reversed: its end lies before its start. Exchange them.")
+    if start_s > now_s:
+        raise UserError("The range is in the future: nothing was used there yet. `trainlet cost estimate` looks ahead.")
+    return Span(start_s, end_s)
+
+
+def _page_end(begin_s: int, asked: Question) -> int:
+    """Return where a page ends: at the edge of a bucket, so that no bucket is on two pages."""
+    seconds = {"s": 1, "m": 60, "h": 3600, "d": 86_400}[asked.resolution]
+    return bucket(begin_s + seconds * BUCKETS, asked.resolution, asked.tz).start_s
+
+
+def _overlapping(tx: Transaction, mine: sa.ColumnElement[bool], page: Span) -> Iterator[sa.Row[Any]]:
+    tasks = schema.tasks
+    joined = sa.select(leases, tasks.c.node).join(tasks, tasks.c.key == leases.c.task, isouter=True)
+    here = (leases.c.anchor_ns < page.end_s * _NS) & (page.start_s * _NS <= _HELD_NS)
+    yield from tx.conn.execute(joined.where(mine & here).execution_options(yield_per=_STREAM))
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    at: Span
+    key: tuple[str, ...]
+    parts: int
+    cost_nano: int
+    unpriced_s: int
+
+
+def _pieces(lease: sa.Row[Any], prices: PriceList, page: Span, asked: Question) -> Iterator[_Piece]:
+    """Cut what a lease used on a page at the edges of the buckets."""
+    tags = loads(lease.tags) if any(name.startswith("tag:") for name in asked.by) else {}
+    known = {
+        "project": lease.project,
+        "run": lease.run_id,
+        "step": lease.node or lease.function,
+        "sku": lease.sku,
+        "function": lease.function,
+        "device": lease.device,
+        "lease": lease.lease,
+    }
+    for charge in reports.charges(lease, prices):
+        segment, price_nano = charge.segment, charge.price_nano
+        key = _key(asked.by, {**known, "phase": segment.phase}, tags)
+        begin, end = max(segment.start_s, page.start_s), min(segment.end_s, page.end_s)
+        while begin < end:
+            at = bucket(begin, asked.resolution, asked.tz)
+            until = min(end, at.end_s)
+            cost = 0
+            if price_nano is not None:
+                cost = rating.cost_nano(price_nano, begin, until, lease.share, lease.part)
+            unpriced = until - begin if price_nano is None else 0
+            yield _Piece(at, key, (until - begin) * lease.share, cost, unpriced)
+            begin = until
+
+
+def _key(by: Sequence[str], known: dict[str, str], tags: dict[str, str]) -> tuple[str, ...]:
+    return tuple(tags.get(name[4:], "") if name.startswith("tag:") else known[name] for name in by)
