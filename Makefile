@@ -64,9 +64,13 @@ test-focus: $(VENV)/.dev $(VENV)-focus/.ready  ## Ask the official validator of 
 bench: $(VENV)/.dev  ## Measure, beside a peer where one exists; JSON on stdout and in benchmarks/results.json.
 	$(BIN)/python benchmarks/run.py
 
-bench-checkpoint: $(VENV)/.dev  ## Measure what a checkpoint costs the training thread, beside a plain copy, and peers after test-torch.
-	OMP_NUM_THREADS=1 $(if $(wildcard $(VENV)-torch/.ready),$(VENV)-torch/bin,$(BIN))/python benchmarks/bench_checkpoint.py 512
+bench-checkpoint: $(VENV)/.dev  ## Measure what checkpoints cost, beside a plain copy, and beside peers after make test-torch.
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/bench_checkpoint.py 512 1024
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/bench_recovery.py 1024
+	$(BIN)/python benchmarks/bench_sigterm.py 512
+ifneq ($(wildcard $(VENV)-torch/.ready),)
+	OMP_NUM_THREADS=1 $(VENV)-torch/bin/python benchmarks/bench_peers.py 512
+endif
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

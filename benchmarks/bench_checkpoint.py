@@ -1,9 +1,8 @@
 """What a checkpoint costs the training thread, beside a plain copy of the same bytes: JSON on stdout.
 
-`python benchmarks/bench_checkpoint.py [MiB]`. The saver commits to a directory with fsync; the next copy goes to the
-other buffer meanwhile, as in training. Where PyTorch is (`make test-torch` makes such an environment), what blocks the
-training thread in torch.save, safetensors and DCP is measured in the same run, writing the same bytes to the same disk
-(they do not fsync).
+`python benchmarks/bench_checkpoint.py MiB...`. The saver commits to a directory with fsync; the next copy goes to the other
+buffer meanwhile, as in training. Of the first size the extra memory and the slow-down of a training loop are measured
+too. `bench_peers.py` does the same with other libraries.
 """
 
 from __future__ import annotations
@@ -14,58 +13,22 @@ import sys
 import tempfile
 import time
 
+import loads
 import numpy as np
 
 import trainlet as tl
 
-
-def peers(arrays: dict[str, np.ndarray]) -> dict[str, float]:
-    """Return the milliseconds that others block the training thread for: the first time, and the median of three more."""
-    try:
-        import safetensors.torch
-        import torch
-        import torch.distributed.checkpoint as dcp
-    except ImportError:
-        return {}
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
-    state = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    found: dict[str, float] = {}
-    with tempfile.TemporaryDirectory() as folder:
-
-        def asynchronous(number: int) -> object:
-            return dcp.async_save(state, checkpoint_id=f"{folder}/async{number}")
-
-        def in_a_process(number: int) -> object:
-            kind = dcp.state_dict_saver.AsyncCheckpointerType.PROCESS
-            return dcp.async_save(state, checkpoint_id=f"{folder}/process{number}", async_checkpointer_type=kind)
-
-        ways = {
-            "torch_save": lambda number: torch.save(state, f"{folder}/torch"),
-            "safetensors": lambda number: safetensors.torch.save_file(state, f"{folder}/safetensors"),
-            "dcp_sync": lambda number: dcp.save(state, checkpoint_id=f"{folder}/dcp{number}"),
-            "dcp_async": asynchronous,
-            "dcp_process": in_a_process,
-        }
-        for name, save in ways.items():
-            took = []
-            for number in range(4):
-                began = time.perf_counter()
-                pending = save(number)
-                took.append(time.perf_counter() - began)
-                if name in ("dcp_async", "dcp_process"):
-                    pending.result()
-            found[f"{name}_first_ms"] = round(took[0] * 1e3, 1)
-            found[f"{name}_ms"] = round(statistics.median(took[1:]) * 1e3, 1)
-    dist.destroy_process_group()
-    return found
+STEPS = 90  # of the loop whose slow-down is measured; it saves three times
 
 
-def main() -> None:
-    """Measure and print."""
-    mebibytes = int(sys.argv[1]) if len(sys.argv) > 1 else 256
-    arrays = {f"layer{index}": np.random.default_rng(index).random(mebibytes << 14) for index in range(8)}
+def some(mebibytes: int) -> dict[str, np.ndarray]:
+    """Return arrays of that size."""
+    return {f"layer{index}": np.random.default_rng(index).random(mebibytes << 14) for index in range(8)}
+
+
+def stall(mebibytes: int) -> dict[str, float]:
+    """Save six times and restore once."""
+    arrays = some(mebibytes)
     target = {name: np.ones_like(array) for name, array in arrays.items()}
     copies, stalls, commits = [], [], []
     with tempfile.TemporaryDirectory() as folder, tl.checkpoint("bench", store=folder, every="1h") as ck:
@@ -93,21 +56,54 @@ def main() -> None:
         restored = time.perf_counter() - began
         assert all(array.any() for array in arrays.values())
     size = sum(array.nbytes for array in arrays.values())
-    print(
-        json.dumps(
-            {
-                "size_mib": size / 2**20,
-                "memcpy_ms": round(statistics.median(copies) * 1e3, 1),
-                "stall_first_ms": round(stalls[0] * 1e3, 1),
-                "stall_ms": round(statistics.median(stalls) * 1e3, 1),
-                "stall_over_memcpy": round(statistics.median(stalls) / statistics.median(copies), 3),
-                "commit_s": round(statistics.median(commits), 3),
-                "restore_verified_gb_per_s": round(size / restored / 1e9, 2),
-                "peers_block_ms": peers(arrays),
-            },
-            indent=1,
-        )
-    )
+    return {
+        "memcpy_ms": round(statistics.median(copies) * 1e3, 1),
+        "stall_first_ms": round(stalls[0] * 1e3, 1),
+        "stall_ms": round(statistics.median(stalls) * 1e3, 1),
+        "stall_over_memcpy": round(statistics.median(stalls) / statistics.median(copies), 3),
+        "best_stall_over_best_memcpy": round(min(stalls) / min(copies), 3),
+        "commit_s": round(statistics.median(commits), 3),
+        "restore_verified_gb_per_s": round(size / restored / 1e9, 2),
+    }
+
+
+def around(mebibytes: int) -> dict[str, float]:
+    """Measure the memory of all processes, and a training loop without and with three saves."""
+    arrays = some(mebibytes)
+    size = sum(array.nbytes for array in arrays.values())
+    alone = [loads.training(STEPS, {})]
+    with (
+        loads.Peak() as peak,
+        tempfile.TemporaryDirectory() as folder,
+        tl.checkpoint("bench", store=folder, every="1h") as ck,
+    ):
+        ck.register(**arrays)
+        ck.restore()
+
+        def save() -> None:
+            ck._step += 1
+            for array in arrays.values():
+                array[::4096] += 1
+            ck._order("periodic", {}, {})
+
+        saving = loads.training(STEPS, dict.fromkeys((15, 45, 75), save))
+        ck.wait()
+    alone.append(loads.training(STEPS, {}))
+    base = statistics.mean(alone)
+    return {
+        "extra_memory_over_state": round(peak.extra_bytes / size, 2),
+        "training_alone_s": round(base, 2),
+        "training_with_3_saves_s": round(saving, 2),
+        "slow_down_per_save_ms": round((saving - base) / 3 * 1e3, 1),
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    sizes = [int(one) for one in sys.argv[1:]] or [256]
+    found = {f"{size}_mib": stall(size) for size in sizes}
+    found[f"{sizes[0]}_mib"] |= around(sizes[0])
+    print(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

@@ -123,6 +123,7 @@ class Checkpointer:
             verify=verify,
             at_step=at_step,
             choice=choice,
+            writes=True,
             emit=self._emit,
         )
         if self._rounds is not None and not follows:

@@ -18,7 +18,7 @@ from trainlet.core.errors import NotFoundError, PlatformError, UserError
 from trainlet.core.protocols import ObjectStore
 from trainlet_functions.checkpoints import arrays, layouts, listing, manifests, restoring
 from trainlet_functions.checkpoints.checkpointer import Checkpointer
-from trainlet_functions.checkpoints.log import Log
+from trainlet_functions.checkpoints.log import Commit, Log, State
 
 Format = Literal["safetensors", "hf", "torch", "dcp"]
 INDEX = "model.safetensors.index.json"
@@ -74,16 +74,38 @@ def export(store: ObjectStore, prefix: str, path: Path, kind: Format, step: int 
 
 
 def read(store: ObjectStore, prefix: str, step: int | None = None) -> tuple[int, dict[str, Any]]:
-    """Return (step, the registered objects as new arrays and JSON) of a verified checkpoint."""
-    state = Log(store, prefix).refresh()
-    commit = state.newest() if step is None else listing.find(state, prefix, step)
-    if commit is None:
-        raise NotFoundError(f"There is no checkpoint under {prefix}.")
-    objects: dict[str, Any] = {name: {} for name in manifests.read(store, prefix, commit).trees}
-    holders = {name: _Holder() for name in objects}
-    if restoring.restore(store, prefix, state, dict(holders), at_step=commit.step) is None:
-        raise PlatformError(f"The checkpoint of step {commit.step} is damaged; `verify` shows which are whole.")
-    return commit.step, {name: holder.state for name, holder in holders.items()}
+    """Return (step, the registered objects as new arrays and JSON) of the newest verified checkpoint, or of a step's.
+
+    A reader holds nothing: the run may remove what it reads meanwhile. So when something cannot be read and the log has
+    changed, it looks again, before it takes anything older for the newest.
+    """
+    log = Log(store, prefix)
+    state, damaged = log.refresh(), set[str]()
+    while True:
+        candidates = [one for one in state.commits if one.manifest not in damaged]
+        commit = next(reversed(candidates), None) if step is None else listing.find(state, prefix, step)
+        if commit is None and not state.commits:
+            raise NotFoundError(f"There is no checkpoint under {prefix}.")
+        if commit is None or commit.manifest in damaged:
+            newest = state.commits[-1].step if step is None else step
+            raise PlatformError(f"The checkpoint of step {newest} is damaged; `verify` shows which are whole.")
+        found = _read(store, prefix, state, commit)
+        if found is not None:
+            return commit.step, found
+        before, state = state, log.refresh()
+        if state == before:
+            damaged.add(commit.manifest)
+
+
+def _read(store: ObjectStore, prefix: str, state: State, commit: Commit) -> dict[str, Any] | None:
+    try:
+        holders = {name: _Holder() for name in manifests.read(store, prefix, commit).trees}
+    except (PlatformError, FileNotFoundError):
+        return None
+    alone = state.model_copy(update={"commits": (commit,)})
+    if restoring.restore(store, prefix, alone, dict(holders)) is None:
+        return None
+    return {name: holder.state for name, holder in holders.items()}
 
 
 def bring_in(store: ObjectStore, prefix: str, path: Path, step: int) -> dict[str, Any]:

