@@ -22,7 +22,7 @@ import sqlalchemy as sa
 
 from trainlet.client.stores import open_store
 from trainlet.core.clocks import SystemClock
-from trainlet.core.errors import AccessError, TrainletError
+from trainlet.core.errors import AccessError, TrainletError, UserError
 from trainlet.core.protocols import EventSink, FunctionBackend, ObjectStore
 from trainlet.core.settings import Settings
 from trainlet.core.specs import FunctionSpec
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 TICK_S = 0.25
+KUBEFLOW = "KF_PIPELINES_ENDPOINT"
 KEEP_UP_S = 60.0
 HAND_ON_S = 0.1
 LOOK_S = 5.0
@@ -174,6 +175,22 @@ class Platform:
     def believes_brokers(self) -> bool:
         """Say whether what comes from a broker is taken without proof of who sent it: an admin wrote `open_events`."""
         return self._cluster is not None and self._cluster.open_events and not self._cluster.oidc
+
+    def kubeflow_namespace(self, project: str) -> str | None:
+        """Return where a project's runs are in Kubeflow Pipelines (None: it has no namespaces); UserError: nowhere."""
+        if not os.environ.get(KUBEFLOW):
+            raise UserError(
+                f"This training API starts no runs of Kubeflow Pipelines: its administrator sets {KUBEFLOW} to the address."
+            )
+        if self._cluster is None:
+            return None
+        for namespace, owner in self._cluster.kubeflow_namespaces.items():
+            if owner == project:
+                return namespace
+        raise AccessError(
+            f"Project {project!r} has no namespace of Kubeflow Pipelines. An administrator writes "
+            f"`kubeflow_namespaces: {{NAMESPACE: {project}}}` into cluster.yaml."
+        )
 
     def _client_token(self, tx: Transaction) -> str:
         """Return the token of this home's clients; it stays over restarts, so that whoever waits can go on."""

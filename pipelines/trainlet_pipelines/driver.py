@@ -25,6 +25,7 @@ from trainlet.core import graphs, traces, wire
 from trainlet.core.errors import TrainletError, UserError
 from trainlet.core.protocols import ObjectStore
 from trainlet.core.settings import Settings
+from trainlet.core.triggers import KubeflowStart
 from trainlet_pipelines import outcomes, remote, runner, values
 
 AT_ONCE = 64
@@ -73,23 +74,26 @@ class Driver:
                 continue
             for item in page.items:
                 after = max(after, int(item["number"]))
-                self._take(str(item["run_id"]))
+                self._take(str(item["run_id"]), item.get("kubeflow"))
             if page.items or self._live:
                 last_use = time.monotonic()
             elif time.monotonic() - last_use > IDLE_S:
                 break
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _take(self, run_id: str) -> None:
+    def _take(self, run_id: str, kubeflow: dict[str, Any] | None) -> None:
         with self._lock:
             if run_id in self._live:
                 return
             self._live.add(run_id)
-        self._pool.submit(self._drive, run_id)
+        self._pool.submit(self._drive, run_id, kubeflow)
 
-    def _drive(self, run_id: str) -> None:
+    def _drive(self, run_id: str, kubeflow: dict[str, Any] | None) -> None:
         try:
-            drive(self._client, self._store, self._workdir, run_id)
+            if kubeflow is None:
+                drive(self._client, self._store, self._workdir, run_id)
+            else:
+                _have_driven(self._client, self._store, run_id, KubeflowStart.model_validate(kubeflow), self._stop)
         except Exception:  # noqa: BLE001 - one run that cannot be driven must not stop the others
             _LOG.exception("run %s could not be driven", run_id)
         finally:
@@ -110,6 +114,25 @@ def drive(client: Client, store: ObjectStore, workdir: Path, run_id: str) -> Non
     finally:
         executor.close()
     _LOG.info("%s %s: %s", run_id, body.state, body.reason)
+
+
+def _have_driven(client: Client, store: ObjectStore, run_id: str, start: KubeflowStart, stop: threading.Event) -> None:
+    """Have Kubeflow Pipelines do a run, and see it through."""
+    try:
+        from trainlet_pipelines.kubeflow import runs, triggered
+
+        if start.refused:
+            raise UserError(start.refused)
+        server = runs.Server(namespace=start.namespace)
+    except (ImportError, UserError) as error:
+        missing = "This training API lacks kfp. Its image needs: pip install 'trainlet[kfp]'"
+        reason = missing if isinstance(error, ImportError) else str(error)
+        client.finish_run(run_id, wire.RunFinish(state="failed", reason=reason))
+        return
+    try:
+        triggered.drive(client, server, store, run_id, start, stop)
+    finally:
+        server.close()
 
 
 def _outcome(view: wire.RunView, executor: remote.Remote, store: ObjectStore, workdir: Path) -> wire.RunFinish:

@@ -80,6 +80,7 @@ def on_event(
     budget: str | None = None,
     run_budget: str | float | None = None,
     poll: str | float | None = None,
+    kubeflow: Mapping[str, str] | None = None,
     example: Mapping[str, Any] | None = None,
 ) -> _Decorator:
     """Start the pipeline when a CloudEvent of this type comes; a type that ends in `*` stands for all that begin so.
@@ -89,7 +90,9 @@ def on_event(
     With `window`, `debounce` or `max_batch` one run gets many events, and a parameter that is a list gets the values of all.
     URIs in an event must lie in `places`; by default in `source`, where that is a bucket or folder. `poll` looks at
     `source` (a folder or `s3://bucket/prefix`) that often. `budget` is like "50 USD/day"; after `max_failures` failures in
-    a row nothing starts for `rest`. Raises UserError when the decorator runs, for anything that could never work.
+    a row nothing starts for `rest`. With `kubeflow={"pipeline": ..., "version": ..., "experiment": ..., "service_account":
+    ...}` the run is one of that pipeline on the API's Kubeflow Pipelines. Raises UserError when the decorator runs, for
+    anything that could never work.
     """
     at = locations.caller()
     label = "tl.on_event"
@@ -103,6 +106,7 @@ def on_event(
     flow = flows.flow(
         at, window, max_batch, debounce, rate, concurrency, jitter, max_failures, rest, max_repeats, budget, run_budget
     )
+    there = _kubeflow(at, kubeflow, flow)
     dialects = _filters(type, place, where, filters)
     _compile(dialects, at)
 
@@ -113,6 +117,7 @@ def on_event(
             "places": allowed,
             "params": mapped,
             "flow": flow,
+            "kubeflow": there,
             "poll": None if every_s is None else flows.valid(at, "poll=", wire.Poll, url=place, every_s=every_s),
             "example": None if example is None else dict(example),
         }
@@ -136,6 +141,7 @@ def on_schedule(
     rest: str | float = "10m",
     budget: str | None = None,
     run_budget: str | float | None = None,
+    kubeflow: Mapping[str, str] | None = None,
 ) -> _Decorator:
     """Start the pipeline at the moments of a cron expression in a time zone, or of an interval such as "every 6h".
 
@@ -150,10 +156,13 @@ def on_schedule(
         raise UserError(f"{at}: catch_up={catch_up!r}. {durations.nearest(str(catch_up), _CATCH_UP)}")
     flow = flows.flow(at, None, None, None, None, concurrency, jitter, max_failures, rest, 0, budget, run_budget)
     _parse_schedule(when, tz, at)
+    there = _kubeflow(at, kubeflow, flow)
 
     def make(pipeline: Pipeline[Any, Any]) -> Trigger:
         mapped = mappings.parameters(at, label, pipeline, params or {})
-        fields = {"when": when, "tz": tz, "catch_up": catch_up, "params": mapped, "flow": flow}
+        fields = {
+            "when": when, "tz": tz, "catch_up": catch_up, "params": mapped, "flow": flow, "kubeflow": there
+        }  # fmt: skip
         return Trigger(_name(at, name), "schedule", fields, schedule=True)
 
     return _Decorator(label, make)
@@ -181,6 +190,22 @@ def tried(trigger: Trigger, event: events.Event) -> dict[str, Any]:
             return {"matches": False, "why": why, "params": {}, "error": ""}
     params, error = mappings.values(trigger.fields["params"], trigger.fields["places"], event)
     return {"matches": True, "why": "", "params": params, "error": error}
+
+
+def _kubeflow(at: str, given: Mapping[str, str] | None, flow: wire.Flow) -> wire.Kubeflow | None:
+    if given is None:
+        return None
+    known = list(wire.Kubeflow.model_fields)
+    unknown = [name for name in given if name not in known]
+    if unknown or "pipeline" not in given:
+        hint = durations.nearest(str(unknown[0]), known) if unknown else 'Name the pipeline: {"pipeline": "digits"}.'
+        raise UserError(f"{at}: kubeflow={dict(given)!r}: {hint}")
+    if flow.budget is not None or flow.run_budget_nano is not None:
+        raise UserError(
+            f"{at}: budget= and run_budget= cannot be kept for runs of Kubeflow Pipelines, whose steps are billed by "
+            "themselves. Leave them out, and give the project a budget."
+        )
+    return flows.valid(at, "kubeflow=", wire.Kubeflow, **given)
 
 
 def _filters(

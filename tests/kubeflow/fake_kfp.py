@@ -27,6 +27,8 @@ class FakeKfp:
 
     def __init__(self, token: str | None = None) -> None:
         self.token, self.runs, self.experiments = token, {}, {}
+        self.versions: dict[tuple[str, str], dict[str, Any]] = {}  # (pipeline, version) -> its IR, the oldest first
+        self.broken = False  # answers 503 to everything
         self._models = api.ApiClient()
         fake = self
 
@@ -69,6 +71,8 @@ class FakeKfp:
                 raise api.ApiException(status=401, reason="unauthorized")
             query = {name: values[0] for name, values in parse_qs(parts.query).items()}
             path = parts.path.removeprefix("/apis/v2beta1/")
+            if self.broken:
+                raise api.ApiException(status=503, reason="away")
             status, reply = 200, self._answer(method, path, query, json.loads(raw) if raw else None)
         except api.ApiException as error:
             status, reply = error.status, {"message": error.reason}
@@ -90,9 +94,24 @@ class FakeKfp:
                 return made
             case "POST", ["runs"]:
                 return self._create(self._read(body, "V2beta1Run"))
+            case "GET", ["pipelines"]:
+                names = dict.fromkeys(pipeline for pipeline, _ in self.versions)
+                found = [api.V2beta1Pipeline(pipeline_id=f"id-of-{one}", display_name=one) for one in names]
+                return api.V2beta1ListPipelinesResponse(pipelines=[one for one in found if _asked(query, one)])
+            case "GET", ["pipelines", pipeline, "versions"]:
+                known = [version for of, version in self.versions if f"id-of-{of}" == pipeline]
+                made = [
+                    api.V2beta1PipelineVersion(pipeline_version_id=f"id-of-{one}", display_name=one) for one in known
+                ]
+                made = made[::-1] if query.get("sort_by") == "created_at desc" else made
+                return api.V2beta1ListPipelineVersionsResponse(
+                    pipeline_versions=[one for one in made if _asked(query, one)]
+                )
             case "GET", ["runs"]:
                 mine = [one for one in self.runs.values() if query.get("namespace") in (None, self._namespace(one))]
-                newest = sorted(mine, key=lambda one: one.created_at, reverse=True)
+                mine = [one for one in mine if _asked(query, one)]
+                descending = query.get("sort_by", "").endswith("desc")
+                newest = sorted(mine, key=lambda one: one.created_at, reverse=descending)
                 return api.V2beta1ListRunsResponse(runs=newest[: int(query.get("page_size", 20))])
             case "GET", ["runs", run_id]:
                 return self._run(run_id)
@@ -114,6 +133,10 @@ class FakeKfp:
         return self.runs[run_id]
 
     def _create(self, run: Any) -> Any:
+        if run.pipeline_version_reference is not None:
+            reference = run.pipeline_version_reference
+            ids = {(f"id-of-{one}", f"id-of-{version}"): spec for (one, version), spec in self.versions.items()}
+            run.pipeline_spec = ids[reference.pipeline_id, reference.pipeline_version_id]
         spec = run.pipeline_spec.get("pipeline_spec", run.pipeline_spec)
         try:
             parsed = json_format.ParseDict(spec, pipeline_spec_pb2.PipelineSpec())
@@ -133,3 +156,10 @@ class FakeKfp:
 
     def _read(self, body: Any, kind: str) -> Any:
         return self._models.deserialize(SimpleNamespace(data=json.dumps(body)), kind)
+
+
+def _asked(query: dict[str, str], one: Any) -> bool:
+    """Say whether something passes the filter of a request."""
+    predicates = json.loads(query.get("filter") or "{}").get("predicates", [])
+    assert all(each["key"] == "display_name" and each["operation"] == "EQUALS" for each in predicates)
+    return all(one.display_name == each["stringValue"] for each in predicates)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from trainlet.core import wire
-from trainlet.core.triggers import Pause, Schedule, Subscription, TriggerKind, TriggerView
+from trainlet.core.errors import UserError
+from trainlet.core.triggers import KubeflowStart, Pause, Schedule, Subscription, TriggerKind, TriggerView
 from trainlet_functions.api.routes import Query, Routes, poll, project
 from trainlet_functions.platform import Platform
 from trainlet_functions.triggers import filters, firing, places, registry, sources, watches
@@ -107,11 +108,33 @@ def firings(platform: Platform, after: int | None, wait: float | None) -> wire.P
             found = firing.open_after(tx, project(), after or 0)
         if found:
             break
-    items = [{"number": row.number, "run_id": row.run_id, "trigger": row.trigger} for row in found]
+    items = [
+        {
+            "number": row.number,
+            "run_id": row.run_id,
+            "trigger": row.trigger,
+            "kubeflow": _kubeflow(platform, row.kubeflow),
+        }
+        for row in found
+    ]
     return wire.Page(items=items, next=str(found[-1].number) if found else None)
 
 
+def _kubeflow(platform: Platform, start: str | None) -> dict[str, Any] | None:
+    """Return how KFP starts a run, with the namespace that the project has there now."""
+    if start is None:
+        return None
+    found = KubeflowStart.model_validate_json(start)
+    try:
+        more = {"namespace": platform.kubeflow_namespace(project())}
+    except UserError as error:  # it was configured when the trigger was deployed
+        more = {"refused": str(error)}
+    return found.model_copy(update=more).model_dump(mode="json")
+
+
 def _put(platform: Platform, name: str, body: Subscription | Schedule) -> TriggerView:
+    if body.kubeflow is not None:
+        platform.kubeflow_namespace(project())
     with platform.database.write() as tx:
         view = registry.put(tx, project(), name, body)
     watch = watches.watch(name, body)

@@ -339,6 +339,7 @@ firings = Table(
     Column("project", Text, nullable=False),
     Column("trigger", Text, nullable=False),
     Column("chain", Text, nullable=False),
+    Column("kubeflow", Text),  # how Kubeflow Pipelines starts it; none: the graph is run here
     Column("started_ns", BigInteger, nullable=False),
     Column("ended_ns", BigInteger),
     Column("outcome", Text),

@@ -16,7 +16,7 @@ from trainlet.core.events import Event
 from trainlet.core.models import canonical_json, sha256_hex
 from trainlet.core.protocols import ObjectStore
 from trainlet.core.specs import dns_label
-from trainlet.core.triggers import CHAIN, Schedule, Subscription
+from trainlet.core.triggers import CHAIN, KubeflowStart, Schedule, Subscription
 from trainlet_functions.state import runs, schema
 from trainlet_functions.state.database import Transaction
 from trainlet_functions.triggers import intake, mappings
@@ -72,7 +72,10 @@ def fire(
     )
     runs.create(tx, trigger.project, run_id, body)
     about = {"run_id": run_id, "project": trigger.project, "trigger": trigger.name, "started_ns": tx.now_ns}
-    tx.insert(_FIRINGS, **about, chain=",".join([*_longest_chain(events), trigger.name]))
+    start = None
+    if spec.kubeflow is not None:
+        start = KubeflowStart(**spec.kubeflow.model_dump(), parameters=list(spec.params)).model_dump_json()
+    tx.insert(_FIRINGS, **about, kubeflow=start, chain=",".join([*_longest_chain(events), trigger.name]))
     _take(tx, trigger, [row for row, _, _ in good], state="started", run_id=run_id)
     this = (_TABLE.c.project == trigger.project) & (_TABLE.c.name == trigger.name)
     tx.run(_TABLE.update().where(this).values(started_ns=tx.now_ns))

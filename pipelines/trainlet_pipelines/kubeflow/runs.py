@@ -5,6 +5,7 @@ A run that was terminated ends as FAILED there; its history tells a cancel from 
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -72,6 +73,7 @@ class Server:
         self._client = kfp_server_api.ApiClient(configuration)
         self._runs = kfp_server_api.RunServiceApi(self._client)
         self._experiments = kfp_server_api.ExperimentServiceApi(self._client)
+        self._pipelines = kfp_server_api.PipelineServiceApi(self._client)
 
     def close(self) -> None:
         """Close all connections."""
@@ -81,13 +83,7 @@ class Server:
         self, spec: Mapping[str, Any], name: str, parameters: Mapping[str, Any], experiment: str | None = None
     ) -> str:
         """Start a run of compiled IR and return its id. Raises UserError for parameters that KFP would refuse."""
-        for parameter, value in parameters.items():
-            size = len(str(value).encode())
-            if size > PARAMETER_BYTES:
-                raise UserError(
-                    f"The parameter {parameter} takes {size} bytes; KFP accepts {PARAMETER_BYTES} for all together. "
-                    "Pass a tl.Dataset made by a step, or an address."
-                )
+        _check_sizes(parameters)
         with self._calling():
             where = self._experiment(experiment or EXPERIMENT)
             body = self._api.V2beta1Run(
@@ -97,6 +93,36 @@ class Server:
                 runtime_config=self._api.V2beta1RuntimeConfig(parameters=dict(parameters)),
             )
             return str(self._runs.run_service_create_run(run=body).run_id)
+
+    def start_version(
+        self,
+        pipeline: str,
+        version: str | None,
+        name: str,
+        parameters: Mapping[str, Any],
+        experiment: str | None = None,
+        service_account: str | None = None,
+    ) -> str:
+        """Start a run of a pipeline that KFP has, by names; without a version the newest. Raises NotFoundError."""
+        _check_sizes(parameters)
+        with self._calling():
+            reference = self._version(pipeline, version)
+            body = self._api.V2beta1Run(
+                experiment_id=self._experiment(experiment or EXPERIMENT),
+                display_name=name,
+                pipeline_version_reference=reference,
+                runtime_config=self._api.V2beta1RuntimeConfig(parameters=dict(parameters)),
+                service_account=service_account,
+            )
+            return str(self._runs.run_service_create_run(run=body).run_id)
+
+    def named(self, name: str) -> Sequence[str]:
+        """Return the ids of the runs with a name, the oldest first: the same order for everybody who asks."""
+        options = {"namespace": self.namespace} if self.namespace else {}
+        with self._calling():
+            found = self._runs.run_service_list_runs(page_size=100, filter=_named(name), **options)
+        same = [one for one in found.runs or [] if one.display_name == name]
+        return [str(one.run_id) for one in sorted(same, key=lambda one: (one.created_at, one.run_id))]
 
     def get(self, run_id: str) -> View:
         """Return a run; raises NotFoundError."""
@@ -123,6 +149,26 @@ class Server:
     def url(self, run_id: str) -> str:
         """Return the address of a run's page."""
         return f"{self.ui}/#/runs/details/{run_id}"
+
+    def _version(self, pipeline: str, version: str | None) -> Any:
+        """Return a reference to a version; `pipeline` and `version` are what people call them."""
+        options = {"namespace": self.namespace} if self.namespace else {}
+        found = self._pipelines.pipeline_service_list_pipelines(filter=_named(pipeline), **options)
+        known = next((one for one in found.pipelines or [] if one.display_name == pipeline), None)
+        if known is None:
+            where = f" in the namespace {self.namespace}" if self.namespace else ""
+            raise NotFoundError(f"The KFP server at {self.host} has no pipeline {pipeline!r}{where}. Upload it first.")
+        page = self._pipelines.pipeline_service_list_pipeline_versions(
+            known.pipeline_id,
+            page_size=100,
+            sort_by="created_at desc",
+            **({"filter": _named(version)} if version else {}),
+        )
+        versions = [one for one in page.pipeline_versions or [] if version in (None, one.display_name)]
+        if not versions:
+            raise NotFoundError(f"The pipeline {pipeline!r} at {self.host} has no version {version or 'at all'!r}.")
+        chosen = versions[0].pipeline_version_id
+        return self._api.V2beta1PipelineVersionReference(pipeline_id=known.pipeline_id, pipeline_version_id=chosen)
 
     def _experiment(self, name: str) -> str:
         options = {"namespace": self.namespace} if self.namespace else {}
@@ -205,6 +251,21 @@ class KubeflowRun:
         """Start its failed tasks again."""
         self._server.retry(self.id)
         return self
+
+
+def _check_sizes(parameters: Mapping[str, Any]) -> None:
+    for parameter, value in parameters.items():
+        size = len(str(value).encode())
+        if size > PARAMETER_BYTES:
+            raise UserError(
+                f"The parameter {parameter} takes {size} bytes; KFP accepts {PARAMETER_BYTES} for all together. "
+                "Pass a tl.Dataset made by a step, or an address."
+            )
+
+
+def _named(name: str) -> str:
+    """Return KFP's filter for what has a name."""
+    return json.dumps({"predicates": [{"operation": "EQUALS", "key": "display_name", "stringValue": name}]})
 
 
 def _view(run: Any) -> View:

@@ -79,6 +79,23 @@ class Program(Value):
     params: dict[str, Any] = {}
 
 
+class Kubeflow(Value):
+    """A pipeline of Kubeflow Pipelines that is started instead of the program's graph; without a version the newest."""
+
+    pipeline: str = Field(min_length=1, max_length=200)
+    version: str | None = Field(default=None, min_length=1, max_length=200)
+    experiment: str | None = Field(default=None, min_length=1, max_length=200)
+    service_account: Name | None = None
+
+
+class KubeflowStart(Kubeflow):
+    """How one run is started there: `parameters` are those of the run that the pipeline gets; `refused` says why it is not."""
+
+    parameters: list[str] = []
+    namespace: str | None = None
+    refused: str = ""
+
+
 class Parameter(Value):
     """How a parameter of the pipeline comes out of an event.
 
@@ -104,6 +121,7 @@ class _Definition(Request):
     """What subscriptions and schedules have in common."""
 
     program: Program
+    kubeflow: Kubeflow | None = None
     params: dict[ParameterName, Parameter] = {}
     flow: Flow = Flow()
 

@@ -78,6 +78,9 @@ class Stand:
         with self.database.read() as tx:
             return tokens.verify(tx, token)
 
+    def kubeflow_namespace(self, project: str) -> str | None:
+        return None
+
     def packages(self) -> dict[str, str]:
         return {"numpy": "2.0.0"}
 
