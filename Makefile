@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 FOCUS_PYTHON ?= python3.12
 
-.PHONY: demo test test-crash test-torch test-focus test-minimum test-newest test-image bench bench-checkpoint lint types layers locks locks-current check clean
+.PHONY: demo test test-crash test-torch test-focus test-minimum test-newest test-image bench bench-checkpoint bench-events lint types layers locks locks-current check clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -71,6 +71,9 @@ bench-checkpoint: $(VENV)/.dev  ## Measure what checkpoints cost, beside a plain
 ifneq ($(wildcard $(VENV)-torch/.ready),)
 	OMP_NUM_THREADS=1 $(VENV)-torch/bin/python benchmarks/bench_peers.py 512
 endif
+
+bench-events: $(VENV)/.dev  ## Measure events: to an accepted run, per second with 1,000 subscriptions, beside many ids, and polling.
+	$(BIN)/python benchmarks/bench_events.py --out benchmarks/events.json
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -15,7 +15,7 @@ from trainlet.core.clocks import rfc3339
 from trainlet.core.events import Event
 from trainlet.core.triggers import CHAIN
 from trainlet_functions.batches import batches
-from trainlet_functions.billing import reports
+from trainlet_functions.billing import spending
 from trainlet_functions.sinks import letters, registry
 from trainlet_functions.state import outbox, schema
 from trainlet_functions.state.database import Database, Transaction, dumps, loads
@@ -133,7 +133,8 @@ def _complete(tx: Transaction, row: sa.Row[Any], run: sa.Row[Any] | None, projec
     if row.type.startswith(lifecycle.RUN):
         data["trigger"] = run.trigger
         if data["state"] != "running":
-            data["cost_nano"], data["currency"] = reports.spent_nano(tx, project, run.id), tx.prices.currency
+            _, data["cost_nano"] = spending.of_runs(tx, project, [run.id])[run.id]
+            data["currency"] = tx.prices.currency
             outputs = {name: value for name, value in loads(run.outputs).items() if codecs.TAG not in dumps(value)}
             data["outputs"] = outputs if len(dumps(outputs)) <= _MOST_OUTPUT else {}
         data = lifecycle.RunChanged.model_validate(data).model_dump(mode="json", exclude_none=True)

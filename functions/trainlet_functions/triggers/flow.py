@@ -15,12 +15,13 @@ import sqlalchemy as sa
 from trainlet.core.clocks import rfc3339
 from trainlet.core.models import sha256_hex
 from trainlet.core.triggers import Flow, Schedule, Subscription
-from trainlet_functions.billing import spending
-from trainlet_functions.state import runs, schema
+from trainlet_functions.billing import budgets, spending
+from trainlet_functions.state import functions, runs, schema
 from trainlet_functions.state.database import Transaction
 from trainlet_functions.triggers import firing, intake
 
 _TABLE, _MATCHES, _FIRINGS, _RUNS = schema.triggers, schema.matches, schema.firings, schema.runs
+_AGAIN_S = 60.0  # when a budget is looked at again: whoever owns it may raise it at any time
 _AT_ONCE = 20  # runs that one look starts; a longer queue is looked at again at once
 
 
@@ -58,7 +59,7 @@ def advance(tx: Transaction, project: str, name: str) -> int:
         if not held:
             tx.run(_TABLE.update().where(this).values(due_ns=None, reason="", waiting=0))
             return started
-        wait = _wait(tx, row, spec.flow, held)
+        wait = _wait(tx, row, spec, held)
         if isinstance(wait, Wait):
             tx.run(_TABLE.update().where(this).values(due_ns=wait.until_ns, reason=wait.reason))
             return started
@@ -97,8 +98,11 @@ def ended(tx: Transaction) -> sa.Select[Any]:
     return sa.select(*columns).select_from(joined).where(over).order_by(_FIRINGS.c.number)
 
 
-def _wait(tx: Transaction, row: sa.Row[Any], flow: Flow, held: list[sa.Row[Any]]) -> Wait | int | None:
+def _wait(
+    tx: Transaction, row: sa.Row[Any], spec: Subscription | Schedule, held: list[sa.Row[Any]]
+) -> Wait | int | None:
     """Return why nothing starts now, or the budget that the next run gets (None: no limit)."""
+    flow = spec.flow
     gathering = _gathering(tx, row, flow, held)
     if gathering is not None:
         return gathering
@@ -107,6 +111,7 @@ def _wait(tx: Transaction, row: sa.Row[Any], flow: Flow, held: list[sa.Row[Any]]
         lambda: _resting(tx, row, flow, running),
         lambda: _too_often(tx, row, flow),
         lambda: _beside(flow, running),
+        lambda: _spent(tx, row.project, spec),
     )
     for check in checks:
         found = check()
@@ -171,6 +176,20 @@ def _beside(flow: Flow, running: list[str]) -> Wait | None:
     if not running or flow.concurrency in ("allow", "replace"):
         return None
     return Wait(f"{running[0]} runs (concurrency={flow.concurrency})")
+
+
+def _spent(tx: Transaction, project: str, spec: Subscription | Schedule) -> Wait | None:
+    """Hold runs that need devices while a budget of the project is spent: they would only wait, or stop at once."""
+    nodes = spec.program.graph.get("nodes", [])
+    if not any(functions.spec(tx, project, node["function"], node["digest"]).resources.gpus for node in nodes):
+        return None
+    for limit in budgets.set_limits(tx):
+        if not limit.binds(project) or limit.terms.action != "stop" or limit.terms.sku is not None:
+            continue
+        spent = budgets.used(tx, limit)
+        if spent >= limit.most:
+            return Wait(limit.words(spent, tx.now_ns, limit.is_private), tx.now_ns + round(_AGAIN_S * 1e9))
+    return None
 
 
 def _allowance(tx: Transaction, row: sa.Row[Any], flow: Flow, running: list[str]) -> Wait | int | None:

@@ -75,8 +75,9 @@ def _take_part(
         if not old:
             given.append(_event(poll, place, one, content))
     with database.write() as tx:
-        for row in rows:
-            tx.run(_SEEN.delete().where(mine & (_SEEN.c.key == row["key"])))
+        changed_keys = [row["key"] for row in rows if row["key"] in seen]
+        if changed_keys:
+            tx.run(_SEEN.delete().where(mine & _SEEN.c.key.in_(changed_keys)))
         if rows:
             tx.conn.execute(_SEEN.insert(), rows)
         return len(intake.take(tx, trigger.project, given, matcher).fresh) if given else 0

@@ -200,4 +200,8 @@ def read_event(item: Any, where: str) -> cloudevents.Event:
     return cloudevents.from_json(item, where)
 
 
-COMMANDS = (events,)
+# `trainlet event send` and `event replay` are what people type who send one.
+_event = click.Group(
+    "event", commands=events.commands, help="The same as `trainlet events`, for one event.", hidden=True
+)
+COMMANDS = (events, _event)

@@ -20,6 +20,7 @@ from trainlet_functions.sinks import courier as couriers
 from trainlet_functions.sinks import fanout, letters
 from trainlet_functions.sinks.addresses import Rule
 from trainlet_functions.sinks.courier import Courier
+from trainlet_functions.state import schema
 from trainlet_functions.triggers.engine import Engine
 
 
@@ -395,3 +396,34 @@ def test_the_best_checkpoint_so_far_starts_an_evaluation(stand: Any, person: Any
     Engine(stand.database, stand.matcher).work()
     found = [run for run in person("GET", "/v1/runs").json["items"] if run["pipeline"] == "evaluate"]
     assert sorted(run["params"]["step"] for run in found) == [10, 30]
+
+
+def test_what_was_delivered_is_forgotten_after_a_week_what_is_dead_later_and_what_waits_never(
+    stand: Any, person: Any, receive: Callable[[], Any], clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = receive(), receive()
+    add(person, good, "run.started", name="good")
+    add(person, bad, "run.started", name="bad")
+    run(person, "r1")
+    bad.answers = [(500, {})] * (letters.MOST_TRIES + 1)
+    for _ in range(letters.MOST_TRIES):
+        deliver(stand)
+        clock.advance(3600)
+    run(person, "r2")
+    deliver(stand)
+
+    def left(days: float) -> tuple[int, list[int]]:
+        clock.advance(days * 24 * 3600)
+        fanout.forget(stand.database)
+        paths = [f"/v1/sinks/{name}/letters?state={state}" for name, state in KINDS]
+        with stand.database.read() as tx:
+            events = len(tx.all(schema.outbox.select()))
+        return events, [len(person("GET", path).json["items"]) for path in paths]
+
+    assert left(6) == (4, [2, 1, 1])
+    assert left(1.1) == (2, [0, 1, 1])
+    assert left(26) == (2, [0, 1, 1])
+    assert left(3) == (1, [0, 0, 1])
+
+
+KINDS = (("good", "delivered"), ("bad", "dead"), ("bad", "waiting"))

@@ -7,17 +7,20 @@ from typing import Any
 import pytest
 
 from trainlet.core import events
-from trainlet.core.triggers import MAX_WAITING, Allowance, Breaker, Rate
-from trainlet_functions.state import schema
+from trainlet.core.budgets import Budget
+from trainlet.core.specs import Entry, FunctionSpec, GpuRequest, Resources
+from trainlet.core.triggers import MAX_WAITING, Allowance, Breaker, Parameter, Program, Rate, Subscription
+from trainlet_functions.billing import budgets
+from trainlet_functions.state import functions, schema
 from trainlet_functions.state.problems import TooManyWaiting
 from trainlet_functions.triggers import intake, registry
 
 PROJECT = "default"
 
 
-def waits(world: Any) -> str:
+def waits(world: Any, name: str = "retrain") -> str:
     """Return why the trigger waits, or nothing."""
-    view = world.trigger()
+    view = world.trigger(name)
     assert (view.waiting > 0) == bool(view.reason)
     return str(view.reason)
 
@@ -233,3 +236,38 @@ def test_a_new_definition_takes_over_what_waits(world: Any) -> None:
     world.subscribe()
     world.work()
     assert world.given() == ["a", "b"]
+
+
+def test_a_spent_budget_of_the_project_holds_runs_that_need_devices_until_it_is_raised(world: Any) -> None:
+    gpu = FunctionSpec(
+        name="step",
+        bundle="1" * 64,
+        entry=Entry(module="m", qualname="step"),
+        resources=Resources(gpus=(GpuRequest(sku="A100-80GB", count=1),)),
+    )
+    world.do(functions.register, PROJECT, gpu)
+    world.subscribe("cpu")
+    graph = {**world.program().graph}
+    graph["nodes"] = [{**graph["nodes"][0], "digest": gpu.digest()}]
+    spec = Subscription(
+        program=Program(pipeline="gpu", graph=graph),
+        filters=[{"exact": {"type": "com.example.created"}}],
+        params={"data": Parameter(path="$.data.uri")},
+    )
+    world.do(registry.put, PROJECT, "gpu", spec)
+    today = world.clock.wall_ns() // (24 * 3600 * 10**9)
+    spent = {"run_id": "", "sku": "A100-80GB", "parts": 1, "cost_nano": 5_000_000_000}
+    world.do(lambda tx: tx.insert(schema.spending, project=PROJECT, day=today, **spent))
+
+    def budget(dollars: int) -> None:
+        terms = Budget(covers=PROJECT, money_nano=dollars * 10**9, per="month")
+        world.do(budgets.put, "team", terms, "admin")
+
+    budget(5)
+    world.send("a")
+    world.work()
+    assert [run.pipeline for run in world.runs()] == ["retrain"], "what needs no device costs nothing"
+    assert "the budget 'team' of default is spent (5.00" in waits(world, "gpu")
+    budget(6)
+    world.wait(60)
+    assert [run.pipeline for run in world.runs()] == ["retrain", "gpu"]
