@@ -16,6 +16,7 @@ from flask import Flask, Response, g, request
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from trainlet_functions.api import gauges
 from trainlet_functions.api.routes import Routes
 from trainlet_functions.platform import Platform
 from trainlet_functions.state import schema
@@ -69,6 +70,9 @@ class _Now:
             yield from _waiting(tx)
             yield from _delivery(tx)
             yield from _held(tx)
+            yield from gauges.used(tx)
+            yield from gauges.held(tx)
+            yield from gauges.ledger(tx, self._platform.settings.home)
         failed = getattr(self._platform.backend, "failed_applies", None)
         if failed is not None:
             text = "Kubernetes objects of functions that could not be applied, by this process"

@@ -12,7 +12,10 @@ import yaml
 from flask.testing import FlaskClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from trainlet_functions.state import schema
+from trainlet.core.wire import Device, LeaseEvent
+from trainlet_functions.api import gauges
+from trainlet_functions.metering.tables import leases
+from trainlet_functions.state import ledger, schema
 
 MONITORING = Path(__file__).parents[3] / "knative" / "trainlet_knative" / "manifests" / "monitoring"
 
@@ -76,12 +79,64 @@ def test_requests_are_timed_by_route_and_not_by_what_they_name(http: Any, person
     assert "secret-name" not in text
 
 
-def test_alerts_and_dashboard_ask_for_what_there_is(stand: Any, http: Any, task: str) -> None:
+def use(stand: Any, held_s: int, project: str = "p", **fields: Any) -> None:
+    """Let the attempt of a task have used a device, open until now."""
+    with stand.database.write() as tx:
+        named = {"task": "r.f", "epoch": 1, "run_id": "r", "function": "f", "seq": 1, "kind": "heartbeat"}
+        when = {"anchor_ns": tx.now_ns - held_s * 10**9, "elapsed_ns": held_s * 10**9}
+        lease = fields.pop("lease", "r.f.1.0")
+        device = Device(uuid=f"GPU-{lease}", sku=fields.pop("sku", "A100-80GB"))
+        event = {"id": f"{lease}:1", "lease": lease, "device": device, **named, **when, **fields}
+        ledger.take(tx, project, [LeaseEvent.model_validate(event)])
+
+
+def test_usage_is_told_by_project_and_sku_with_what_is_held_and_how_fresh_it_is(
+    stand: Any, http: Any, worker: Any, task: str, tmp_path: Path
+) -> None:
+    worker("POST", f"/v1/attempts/{task}/1:claim", {"worker": "w", "nonce": "n"})
+    assert value(http, "trainlet_ledger_lag_seconds") == 0
+    use(stand, 100)
+    of = {"project": "p", "sku": "A100-80GB"}
+    assert value(http, "trainlet_gpu_seconds", **of) == 100
+    assert (value(http, "trainlet_cost", **of, currency="USD") or 0) > 0
+    assert value(http, "trainlet_gpus_held", **of) == 1
+    assert value(http, "trainlet_gpus", sku="any", held="false") == 4
+    with stand.database.write() as tx:
+        tx.run(leases.update().values(touched_ns=tx.now_ns - 7 * 10**9))
+    assert 7 <= (value(http, "trainlet_ledger_lag_seconds") or 0) < 60
+    assert value(http, "trainlet_spooled_leases") == 0
+    (tmp_path / "workers" / "w").mkdir(parents=True)
+    (tmp_path / "workers" / "w" / "usage.json").write_text("[]")
+    assert value(http, "trainlet_spooled_leases") == 0
+
+
+def test_usage_events_that_were_refused_are_counted_by_reason(stand: Any, http: Any, task: str) -> None:
+    use(stand, 100)
+    use(stand, 100, sku="T4")
+    reason = "the same id came with another payload"
+    assert value(http, "trainlet_usage_refused", reason=reason) == 1
+
+
+def test_many_projects_do_not_make_many_series(
+    stand: Any, http: Any, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gauges, "MOST_SERIES", 2)
+    for number in range(5):
+        use(stand, 10 + number, project=f"p{number}", lease=f"l{number}")
+    found = {labels: amount for (name, labels), amount in samples(http).items() if name == "trainlet_gpu_seconds"}
+    assert {dict(labels)["project"]: amount for labels, amount in found.items()} == {"p4": 14, "p3": 13, "other": 33}
+
+
+def test_alerts_and_dashboard_ask_for_what_there_is(stand: Any, http: Any, worker: Any, task: str) -> None:
     stand.backend.failed_applies = 0
     with stand.database.write() as tx:
         tx.insert(schema.workers, project="p", id="w", function="f", busy=False, silent=False, seen_ns=tx.now_ns)
         row = dict(tx.all(schema.tasks.select())[0]._mapping)
         tx.insert(schema.tasks, **{**row, "key": "r.waits", "state": "queued"})
+        tx.insert(schema.tasks, **{**row, "key": "r.announced"})
+    worker("POST", f"/v1/attempts/{task}/1:claim", {"worker": "w", "nonce": "n"})
+    use(stand, 5)
+    use(stand, 5, sku="T4")
     served = {name for name, _ in samples(http)}
     dashboard = json.loads((MONITORING / "dashboard.json").read_text())
     rules = yaml.safe_load((MONITORING / "alerts.yaml").read_text())["spec"]["groups"][0]["rules"]
