@@ -64,20 +64,21 @@ class Stand:
         with self.database.read() as tx:
             return tokens.verify(tx, token)
 
-    def subscribe(self, name: str, kind: str, poll: Poll | None = None, **flow: Any) -> None:
-        """Register a subscription to one type."""
+    def subscribe(self, names: dict[str, str], poll: Poll | None = None, **flow: Any) -> None:
+        """Register subscriptions, each to one type."""
         node = {"id": "step", "function": "step", "digest": FUNCTION.digest()}
         inputs = {"inputs": {"data": {"kind": "parameter", "name": "data"}}}
         graph = {"name": "bench", "required": ["data"], "nodes": [{**node, **inputs}]}
-        spec = Subscription(
-            program=Program(pipeline="bench", graph=graph),
-            filters=[{"exact": {"type": kind}}, {"prefix": {"subject": "images/"}}],
-            params={"data": Parameter(path="$.data.uri", has_default=True)},
-            flow=Flow(**flow),
-            poll=poll,
-        )
         with self.database.write() as tx:
-            registry.put(tx, PROJECT, name, spec)
+            for name, kind in names.items():
+                spec = Subscription(
+                    program=Program(pipeline="bench", graph=graph),
+                    filters=[{"exact": {"type": kind}}, {"prefix": {"subject": "images/"}}],
+                    params={"data": Parameter(path="$.data.uri", has_default=True)},
+                    flow=Flow(**flow),
+                    poll=poll,
+                )
+                registry.put(tx, PROJECT, name, spec)
 
     def post(self, *given: events.Event) -> None:
         """Send events as one request."""
@@ -95,7 +96,7 @@ def event(number: int, kind: str = "com.example.other") -> events.Event:
 
 def measure_latency(stand: Stand, count: int = 200) -> dict[str, float]:
     """Send events one by one, each when the run of the one before is there; the engine waits as it does in the platform."""
-    stand.subscribe("latency", "com.example.latency")
+    stand.subscribe({"latency": "com.example.latency"})
     stop = threading.Event()
 
     def work() -> None:
@@ -127,8 +128,8 @@ def measure_latency(stand: Stand, count: int = 200) -> dict[str, float]:
 
 def measure_intake(stand: Stand, batch: int = 100, seconds: float = 6.0) -> dict[str, float]:
     """Send batches with a thousand subscriptions, one of ten events for one of them; each is durable when it is answered."""
-    for index in range(SUBSCRIPTIONS):
-        stand.subscribe(f"s{index}", f"com.example.s{index}", window_s=3600, max_batch=10_000)
+    names = {f"s{index}": f"com.example.s{index}" for index in range(SUBSCRIPTIONS)}
+    stand.subscribe(names, window_s=3600, max_batch=10_000)
     kinds = ["com.example.other"] * 9
     sent, began = 0, time.perf_counter()
     stand.post(event(2 * 10**9))  # compiles the subscriptions
@@ -214,7 +215,7 @@ class Store(places.Place):
 
 def measure_polling(stand: Stand, objects: int) -> dict[str, float]:
     """Look twice at a place with many objects that were there before; the second look finds nothing new."""
-    stand.subscribe("polls", "dev.trainlet.object.created", Poll(url="s3://bucket/images", every_s=60))
+    stand.subscribe({"polls": "dev.trainlet.object.created"}, Poll(url="s3://bucket/images", every_s=60))
     place = Store(objects)
     places.open_place = lambda url: place  # type: ignore[assignment]
     with stand.database.read() as tx:
