@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from imitation.eventing import Broker
 from imitation.jobs import JobPod, JobSinks
 from imitation.kubernetes_api import KubernetesApi
 from imitation.pods import Pod
+from imitation.replicas import Balancer
 from imitation.serving import CREATE_S, Serving
 
 TOKEN = "tl_bootstrap-of-the-contract-tests"
@@ -56,6 +58,8 @@ class ImitationCluster:
         start_s: int = 1200,
         hold_scaled: bool = True,
         oidc: bool = False,
+        database: str | None = None,
+        replicas: int = 0,
         **more: Any,
     ) -> None:
         self.speed = speed
@@ -65,7 +69,8 @@ class ImitationCluster:
         self.serving = Serving(self.kubernetes, folder / "pods", speed, hold_scaled=hold_scaled)
         self.jobs = JobSinks(self.kubernetes, folder / "pods", speed)
         self.broker = Broker(self.kubernetes, self.serving, self.jobs, speed, oidc=oidc)
-        self._port = _free_port()
+        self._balancer = Balancer() if replicas else None  # without, the API is one process at one port
+        self._port = _free_port() if self._balancer is None else self._balancer.port
         self.url = f"http://127.0.0.1:{self._port}"
         (folder / "kubeconfig").write_text(self.kubernetes.kubeconfig())
         settings = {
@@ -87,30 +92,61 @@ class ImitationCluster:
             **{name: value for name, value in os.environ.items() if not name.startswith("TRAINLET_")},
             "KUBECONFIG": str(folder / "kubeconfig"),
             "TRAINLET_BOOTSTRAP_TOKEN": TOKEN,
-            "TRAINLET_DATABASE_URL": f"sqlite:///{folder / 'state.db'}",
+            "TRAINLET_DATABASE_URL": database or f"sqlite:///{folder / 'state.db'}",
+            "TRAINLET_SIGNING_KEY_FILE": str(folder / "signing.key"),
             "TRAINLET_LEASE_S": "4",
             "TRAINLET_HEARTBEAT_S": "0.2",
             "TRAINLET_ANNOUNCE_S": "2",
         }
         self._api: subprocess.Popen[bytes] | None = None
-        self.start_api()
+        self._replicas: list[tuple[subprocess.Popen[bytes], int]] = []
+        if self._balancer is None:
+            self.start_api()
+        for _ in range(replicas):
+            self._add_replica()
 
     # -- the training API
 
     def start_api(self) -> None:
         """Start the training API, or start it again."""
+        self._api = self._started(self._port, "api")
+
+    def roll(self) -> Iterator[None]:
+        """Replace every replica of the API as a rolling update does; yields when a new one is ready beside the old."""
+        assert self._balancer is not None
+        for old, port in list(self._replicas):
+            self._add_replica()
+            yield
+            self._balancer.remove(port)
+            old.terminate()
+            assert old.wait(60) == 0, self.api_log()[-3000:]
+            self._replicas.remove((old, port))
+
+    def api_log(self) -> str:
+        """Return what all replicas of the API have printed."""
+        return (self.folder / "api.log").read_text()
+
+    def _add_replica(self) -> None:
+        assert self._balancer is not None
+        port = _free_port()
+        self._replicas.append((self._started(port, f"api-{port}"), port))
+        self._balancer.add(port)
+
+    def _started(self, port: int, home: str) -> subprocess.Popen[bytes]:
+        """Start a process of the API and wait until it is ready."""
         command = [sys.executable, "-m", "trainlet_functions.api", "--cluster", str(self.folder / "cluster.yaml")]
-        command += ["--port", str(self._port), "--home", str(self.folder / "api")]
+        command += ["--port", str(port), "--home", str(self.folder / home)]
         with (self.folder / "api.log").open("ab") as log:
-            self._api = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
-        deadline = time.monotonic() + 60
-        while True:
+            process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
+        deadline = time.monotonic() + 150
+        while process.poll() is None and time.monotonic() < deadline:
             with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"{self.url}/readyz", timeout=2.0, trust_env=False).status_code == 200:
-                    return
-            assert self._api.poll() is None, (self.folder / "api.log").read_text()[-3000:]
-            assert time.monotonic() < deadline
+                if httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=10.0, trust_env=False).status_code == 200:
+                    return process
             time.sleep(0.05)
+        process.kill()
+        process.wait()
+        raise AssertionError(f"the training API did not become ready: {self.api_log()[-3000:]}")
 
     def kill_api(self) -> None:
         """SIGKILL the training API."""
@@ -218,6 +254,11 @@ class ImitationCluster:
         if self._api is not None:
             self._api.kill()
             self._api.wait()
+        for process, _ in self._replicas:
+            process.kill()
+            process.wait()
+        if self._balancer is not None:
+            self._balancer.close()
         self.broker.close()
         self.kubernetes.close()
 
