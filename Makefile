@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 FOCUS_PYTHON ?= python3.12
 
-.PHONY: demo test test-crash test-torch test-focus test-minimum test-newest test-image bench bench-checkpoint bench-events lint types layers locks locks-current check clean
+.PHONY: demo test test-crash test-torch test-focus test-minimum test-newest test-image bench bench-checkpoint bench-events bench-knative lint types layers locks locks-current check clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -74,6 +74,9 @@ endif
 
 bench-events: $(VENV)/.dev  ## Measure events: to an accepted run, per second with 1,000 subscriptions, beside many ids, and polling.
 	$(BIN)/python benchmarks/bench_events.py --out benchmarks/events.json
+
+bench-knative: $(VENV)/.dev  ## Measure dispatch, acknowledgment, hold and start of a worker with the imitation of Knative; < 1 minute.
+	$(BIN)/python benchmarks/bench_knative.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
