@@ -35,6 +35,7 @@ from trainlet_functions.signatures import Signer
 from trainlet_functions.sinks import fanout
 from trainlet_functions.sinks.addresses import Rule
 from trainlet_functions.sinks.courier import Courier
+from trainlet_functions.spans import Spans
 from trainlet_functions.state import admission, attempts, devices, functions, ledger, schema, supervisor, tokens
 from trainlet_functions.state.database import Capacity, Database, Transaction
 from trainlet_functions.state.tokens import Identity
@@ -75,6 +76,7 @@ class Platform:
         store_url = os.environ.get("TRAINLET_STORE") or (str(home / "store") if cluster is None else cluster.store_url)
         self.store: ObjectStore = open_store(store_url)
         self.signer = Signer.load(Path(os.environ.get("TRAINLET_SIGNING_KEY_FILE") or home / "signing.key"))
+        self.spans = Spans.from_environment("trainlet-api", os.environ)
         self._cluster = cluster
         self._unused_s = UNUSED_S if cluster is None else cluster.unused_s
         self._reviewer: TokenReviewer | None = None
@@ -237,6 +239,8 @@ class Platform:
         self._drivers.close()
         self.backend.close()
         self._relay.close()
+        if self.spans is not None:
+            self.spans.close()
         self.courier.close()
         for thread in self._threads:
             thread.join(timeout=5.0)

@@ -112,5 +112,7 @@ def finish(platform: Platform, task: str, epoch: int, body: wire.FinishRequest) 
         view = attempts.finish(tx, attempts.authenticate(tx, task, epoch, token), body)
     about = journals.about_attempt(view, epoch)
     _LOG.info("%s ended epoch %d of %s: %s", body.worker, epoch, task, body.outcome, extra=about)
+    if platform.spans is not None and view.state in wire.TERMINAL:
+        platform.spans.task_ended(view)
     platform.backend.pin(body.worker, False)
     return view

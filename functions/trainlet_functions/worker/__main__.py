@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,8 @@ from trainlet_functions.worker.nurseries import MARK, Nursery
 
 if TYPE_CHECKING:
     from trainlet.core.protocols import WorkerHost
+    from trainlet_functions.worker.attempts import Teller
     from trainlet_functions.worker.loop import Worker
-    from trainlet_functions.worker.notices import Notices
     from trainlet_functions.worker.settings import WorkerSettings
 
 _LOG = logging.getLogger("trainlet.worker")
@@ -39,12 +40,9 @@ def main() -> int:
 
 def _serve(nursery: Nursery | None) -> int:
     from trainlet_functions import journals
-    from trainlet_functions.hosts import LocalProcessHost
-    from trainlet_functions.worker.loop import Worker
+    from trainlet_functions.spans import Spans
     from trainlet_functions.worker.notices import Notices
-    from trainlet_functions.worker.server import serve
     from trainlet_functions.worker.settings import WorkerSettings
-    from trainlet_knative.hosts import KnativePodHost
 
     try:
         journals.install()
@@ -57,10 +55,25 @@ def _serve(nursery: Nursery | None) -> int:
     except TrainletError as error:
         _LOG.error("the worker cannot start: %s", error)
         return 2
+    spans = Spans.from_environment("trainlet-worker", os.environ)
+    tellers = [one for one in (notices, spans) if one is not None]
+    try:
+        return _work(settings, nursery, tellers)
+    finally:
+        if spans is not None:
+            spans.close()
+
+
+def _work(settings: WorkerSettings, nursery: Nursery | None, tellers: Sequence[Teller]) -> int:
+    from trainlet_functions.hosts import LocalProcessHost
+    from trainlet_functions.worker.loop import Worker
+    from trainlet_functions.worker.server import serve
+    from trainlet_knative.hosts import KnativePodHost
+
     settings.folder.mkdir(parents=True, exist_ok=True)
     event_folder = os.environ.get("K_EVENT_PATH") if os.environ.get("K_EXECUTION_MODE") == "batch" else None
     if event_folder is not None:
-        return _one_event(settings, Path(event_folder) / "event", nursery, notices)
+        return _one_event(settings, Path(event_folder) / "event", nursery, tellers)
     in_pod = "K_SERVICE" in os.environ
     pod = KnativePodHost.from_environment() if in_pod else None
     host: WorkerHost = pod or LocalProcessHost()
@@ -75,7 +88,7 @@ def _serve(nursery: Nursery | None) -> int:
         hold=None if pod is None else (pod.hold_path, pod.hold_stream),
     )
     port = server.server_address[1]
-    worker = Worker(settings, host, f"http://127.0.0.1:{port}/", nursery, notices)
+    worker = Worker(settings, host, f"http://127.0.0.1:{port}/", nursery, tellers)
     _Later.worker = worker
     host.watch(worker.drain)
     threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
@@ -90,7 +103,7 @@ def _serve(nursery: Nursery | None) -> int:
     return status
 
 
-def _one_event(settings: WorkerSettings, path: Path, nursery: Nursery | None, notices: Notices | None) -> int:
+def _one_event(settings: WorkerSettings, path: Path, nursery: Nursery | None, tellers: Sequence[Teller]) -> int:
     """Do what the event of a Kubernetes Job asks for, and nothing else; returns the exit status."""
     from trainlet_functions import wakeups
     from trainlet_functions.hosts import LocalProcessHost
@@ -104,7 +117,7 @@ def _one_event(settings: WorkerSettings, path: Path, nursery: Nursery | None, no
         print(f"trainlet worker: the event {path} is not taken: {error}", file=sys.stderr)
         return 2
     host = LocalProcessHost()
-    worker = Worker(settings, host, None, nursery, notices)
+    worker = Worker(settings, host, None, nursery, tellers)
     host.watch(worker.drain)
     return worker.run_one(event.task, event.epoch)
 

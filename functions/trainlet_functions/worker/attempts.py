@@ -14,6 +14,8 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
+from typing import Protocol
 
 from trainlet.client.stores import open_store
 from trainlet.core import artifacts, bundles, traces
@@ -27,7 +29,6 @@ from trainlet_functions.worker import output as outputs
 from trainlet_functions.worker.api import Api
 from trainlet_functions.worker.leases import Lease
 from trainlet_functions.worker.meter import Meter
-from trainlet_functions.worker.notices import Notices
 from trainlet_functions.worker.nurseries import MARK, Child, Nursery
 from trainlet_functions.worker.reports import Reports
 from trainlet_functions.worker.savers import Savers
@@ -40,15 +41,22 @@ SILENT_S = 1.0  # how long after its end a child's last report may still be on i
 EXIT_S = 10.0  # how long a child may take to clean up after it has reported
 
 
+class Teller(Protocol):
+    """Somebody who hears of each end that the training API has taken."""
+
+    def ended(self, claim: ClaimReply, finish: FinishRequest) -> None:
+        """Pass it on; returns at once."""
+
+
 class Attempt:
     """Runs to its end in `run`; `stop` may be called from other threads."""
 
     def __init__(
-        self, settings: WorkerSettings, api: Api, claim: ClaimReply, clock: Clock, notices: Notices | None = None
+        self, settings: WorkerSettings, api: Api, claim: ClaimReply, clock: Clock, tellers: Sequence[Teller] = ()
     ) -> None:
         self._settings = settings
         self._claim = claim
-        self._notices = notices
+        self._tellers = tellers
         self._key = claim.task.key
         self._log = journals.of_attempt(_LOG, claim)
         self._store = open_store(claim.store_url)
@@ -102,8 +110,8 @@ class Attempt:
             told = self._lease.finish(finish)
         else:
             self._lease.leave("lines of its log are left")  # an end without them would lose them for good
-        if told and self._notices is not None:
-            self._notices.ended(self._claim, finish)
+        for teller in self._tellers if told else ():
+            teller.ended(self._claim, finish)
         words = finish.reason or (finish.error.message.splitlines() or [""])[0] if finish.error else finish.reason
         self._log.info("attempt %d of %s ended: %s %s", self._claim.epoch, self._key, finish.outcome, words)
         artifacts.remove_scratch(self._scratch)

@@ -11,6 +11,7 @@ import os
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 
 from trainlet.client import ApiUnreachable, TakenError
 from trainlet.client.errors import ApiFailed
@@ -19,8 +20,7 @@ from trainlet.core.errors import AccessError, TrainletError
 from trainlet.core.protocols import WorkerHost
 from trainlet.core.wire import ClaimReply, ClaimRequest
 from trainlet_functions.worker.api import Api
-from trainlet_functions.worker.attempts import Attempt
-from trainlet_functions.worker.notices import Notices
+from trainlet_functions.worker.attempts import Attempt, Teller
 from trainlet_functions.worker.nurseries import Nursery
 from trainlet_functions.worker.settings import WorkerSettings
 
@@ -38,7 +38,7 @@ class Worker:
         host: WorkerHost,
         url: str | None,
         nursery: Nursery | None = None,
-        notices: Notices | None = None,
+        tellers: Sequence[Teller] = (),
     ) -> None:
         self._settings = settings
         self._host = host
@@ -56,7 +56,7 @@ class Worker:
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._nursery = nursery
-        self._notices = notices
+        self._tellers = tellers
         self._bell, self._clapper = os.pipe()
         threading.Thread(target=self._hear_bell, name="drain", daemon=True).start()
 
@@ -188,7 +188,7 @@ class Worker:
         self._busy = True
         self._host.busy()
         try:
-            attempt = self._attempt = Attempt(self._settings, self._api, claim, SystemClock(), self._notices)
+            attempt = self._attempt = Attempt(self._settings, self._api, claim, SystemClock(), self._tellers)
             if self._draining:
                 attempt.stop("preempted", f"the worker must go: {self._reason}")
             self._nursery = attempt.run(self._nursery)

@@ -65,6 +65,7 @@ class Stand:
         self.backend = Backend()
         self.signer = Signer.load(home / "signing.key")
         self.matcher = Matcher()
+        self.spans = None
         self.courier = Courier(self.database, self.signer, Rule(None, embedded=True))
         self.closing = threading.Event()
         self.embedded = True
