@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from trainlet import billing as billing
     from trainlet import checkpoints as checkpoints
     from trainlet import runs as runs
     from trainlet.checkpoints import checkpoint as checkpoint
@@ -73,6 +74,7 @@ _WHERE: dict[str, tuple[str, str]] = {
     **{name: (module, name) for module, names in _HOMES.items() for name in names},
     "context": ("trainlet.core.contexts", "current"),
     "checkpoint": ("trainlet.checkpoints", "checkpoint"),
+    "billing": ("trainlet.billing", ""),
     "checkpoints": ("trainlet.checkpoints", ""),
     "runs": ("trainlet.runs", ""),
 }

@@ -1,10 +1,10 @@
-"""`trainlet billing`: periods, the invoices that closing them makes, and the commands of `trainlet.cli.exports`."""
+"""`trainlet billing`: periods, the invoices that closing them makes, and the commands of `exports` and `reports`."""
 
 from __future__ import annotations
 
 import click
 
-from trainlet.cli import exports, output
+from trainlet.cli import exports, output, reports
 from trainlet.client import connect
 from trainlet.core import bills
 from trainlet.core.settings import Settings
@@ -17,7 +17,7 @@ def billing() -> None:
     """Close billing periods, read their invoices, and export what they hold."""
 
 
-for _command in (exports.export, exports.verify):
+for _command in (exports.export, exports.verify, reports.report, reports.summary, reports.rates):
     billing.add_command(_command)
 
 
