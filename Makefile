@@ -61,6 +61,14 @@ $(VENV)-focus/.ready: $(BIN)/uv pyproject.toml
 test-focus: $(VENV)/.dev $(VENV)-focus/.ready  ## Ask the official validator of FOCUS about an export: make test-focus FOCUS_PYTHON=python3.12
 	TRAINLET_TEST_FOCUS_VALIDATOR=$(abspath $(VENV)-focus/bin/focus-validator) $(BIN)/python -m pytest -q -n 2 tests/functions/exports/test_the_official_validator_agrees.py $(PYTEST_ARGS)
 
+$(VENV)-functions/.ready: $(BIN)/uv pyproject.toml
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-functions
+	$(BIN)/uv pip install --quiet --python $(VENV)-functions/bin/python -e . --group functions
+	@touch $@
+
+test-functions: $(VENV)-functions/.ready  ## Run trainlet as a function of functions-framework, in an environment of its own.
+	$(VENV)-functions/bin/python -m pytest -q -W default -p no:cacheprovider --confcutdir tests/sdk/functions tests/sdk/functions $(PYTEST_ARGS)
+
 bench: $(VENV)/.dev  ## Measure, beside a peer where one exists; JSON on stdout and in benchmarks/results.json.
 	$(BIN)/python benchmarks/run.py
 

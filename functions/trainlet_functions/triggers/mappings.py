@@ -13,7 +13,6 @@ from typing import Any
 
 import jsonschema
 from jsonschema.exceptions import SchemaError, best_match
-from referencing import Registry
 
 from trainlet.core.errors import UserError
 from trainlet.core.events import Event
@@ -108,7 +107,7 @@ def _validator(schema: str, name: str) -> jsonschema.Draft202012Validator:
         raise UserError(f"Parameter {name}: its schema is no JSON Schema: {error.message[:_SHOWN]}.") from None
     if _refers_outside(form):
         raise UserError(f"Parameter {name}: its schema refers to another document; only '#/...' is followed.")
-    return jsonschema.Draft202012Validator(form, registry=Registry())
+    return jsonschema.Draft202012Validator(form)
 
 
 def _refers_outside(form: Any) -> bool:
