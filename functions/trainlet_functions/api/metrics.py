@@ -108,6 +108,11 @@ def _delivery(tx: Transaction) -> Iterator[Metric]:
     yield GaugeMetricFamily("trainlet_outbox_lag_seconds", "Age of the oldest wake-up that is not delivered", lag_s)
     dead = _number(tx, _OUTBOX, _OUTBOX.c.dead_ns.is_not(None))
     yield GaugeMetricFamily("trainlet_dead_letters", "Events that could not be delivered", dead)
+    letters = schema.letters
+    sent = GaugeMetricFamily("trainlet_sink_letters", "Events on their way to sinks, or dead", labels=["state"])
+    for state, column in (("waiting", letters.c.due_ns), ("dead", letters.c.dead_ns)):
+        sent.add_metric([state], _number(tx, letters, column.is_not(None)))
+    yield sent
 
 
 def _held(tx: Transaction) -> Iterator[Metric]:

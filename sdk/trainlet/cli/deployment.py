@@ -110,12 +110,15 @@ def token() -> None:
 @click.option("--project", required=True, help="The project whose runs it may see and make.")
 @click.option("--label", required=True, help="Who or what it is for; shown wherever the token was used.")
 @click.option("--admin", is_flag=True, help="May do everything in every project.")
+@click.option("--events", is_flag=True, help="May bring events in, and nothing else.")
 @click.option("--expires", help='When it ends, such as "90d" (default: never).')
-def create(project: str, label: str, admin: bool, expires: str | None) -> None:
+def create(project: str, label: str, admin: bool, events: bool, expires: str | None) -> None:
     """Make a token and print it once. Needs an admin's token in TRAINLET_TOKEN."""
+    if admin and events:
+        raise UserError("A token is --admin or for --events only. Leave one out.")
     expires_s = None if expires is None else parse_duration_s(expires, "--expires")
     try:
-        body = wire.TokenCreate(project=project, label=label, admin=admin, expires_s=expires_s)
+        body = wire.TokenCreate(project=project, label=label, admin=admin, events=events, expires_s=expires_s)
     except ValidationError as error:
         first = error.errors()[0]
         raise UserError(f"--{first['loc'][0]} {first['input']!r} is not valid: {first['msg']}.") from None

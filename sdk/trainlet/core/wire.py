@@ -79,11 +79,15 @@ class ServiceInfo(Reply):
 
 
 class TokenCreate(Request):
-    """`POST /v1/tokens`: a token for a project; `admin` may do everything in every project."""
+    """`POST /v1/tokens`: a token for a project.
+
+    `admin` may do everything in every project; `events` may bring events in and nothing else.
+    """
 
     project: Project
     label: str = Field(min_length=1, max_length=100)
     admin: bool = False
+    events: bool = False
     expires_s: float | None = Field(default=None, gt=0)
 
 

@@ -271,6 +271,8 @@ def test_what_comes_while_very_much_waits_is_dead_at_once_and_never_unseen(
         pass
     view = person("GET", "/v1/sinks/sink").json
     assert (view["waiting"], view["dead"]) == (3, 3)
+    told = person("GET", "/metrics").text
+    assert 'trainlet_sink_letters{state="waiting"} 3.0' in told and 'trainlet_sink_letters{state="dead"} 3.0' in told
     assert "3 events waited" in person("GET", "/v1/sinks/sink/letters").json["items"][0]["reason"]
 
 

@@ -66,7 +66,11 @@ def test_a_subscription_to_a_source_that_the_project_may_not_use_is_refused(
 
 
 def test_a_token_for_events_brings_them_in_and_does_nothing_else(stand: Any, http: Any) -> None:
-    headers = {"Authorization": f"Bearer {stand.token('events')}"}
+    admin = {"Authorization": f"Bearer {stand.token('admin', 'client')}"}
+    asked = {"project": "p", "label": "a sender", "events": True}
+    assert http.post("/v1/tokens", json={**asked, "admin": True}, headers=admin).status_code == 422
+    token = http.post("/v1/tokens", json=asked, headers=admin).json["token"]
+    headers = {"Authorization": f"Bearer {token}"}
     sent = http.post(
         "/v1/events", json=event("mine"), headers={**headers, "Content-Type": "application/cloudevents+json"}
     )
