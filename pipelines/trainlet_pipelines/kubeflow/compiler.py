@@ -15,7 +15,7 @@ from typing import Any
 
 from trainlet.core import graphs
 from trainlet.core.errors import UserError
-from trainlet_pipelines.kubeflow import targets, wiring
+from trainlet_pipelines.kubeflow import files, targets, wiring
 from trainlet_pipelines.kubeflow.builders import Builder
 from trainlet_pipelines.kubeflow.components import Port, Workshop
 from trainlet_pipelines.kubeflow.facts import StepFacts
@@ -40,21 +40,13 @@ def compile_graph(
     too old, and for what KFP cannot do.
     """
     dsl, kubernetes = libraries()
-    from kfp import compiler
-
     known = {name: shapes.of_value(graph.parameters[name]) for name in graph.parameters}
     known = {**dict.fromkeys(graph.required, "text"), **known, **(parameters or {})}
     builder = Builder(graph, facts, known, Workshop(targets.of(target), dsl, kubernetes))
     out = Path(path)
     with _quiet():
         pipeline = dsl.pipeline(name=graph.name, description=graph.description or None)(builder.pipeline_function())
-        if manifest:
-            options = compiler.compiler_utils.KubernetesManifestOptions(pipeline_name=graph.name)
-            compiler.Compiler().compile(
-                pipeline, str(out), kubernetes_manifest_format=True, kubernetes_manifest_options=options
-            )
-        else:
-            compiler.Compiler().compile(pipeline, str(out))
+        files.write(pipeline, out, manifest=manifest)
     return out
 
 
