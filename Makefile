@@ -85,6 +85,8 @@ bench-events: $(VENV)/.dev  ## Measure events: to an accepted run, per second wi
 
 bench-knative: $(VENV)/.dev  ## Measure dispatch, acknowledgment, hold and start of a worker with the imitation of Knative; < 1 minute.
 	$(BIN)/python benchmarks/bench_knative.py
+bench-metering: $(VENV)/.dev  ## Measure the ledger: durable ingest, rating, totals by hour, event to billable; beside the bars.
+	$(BIN)/python benchmarks/bench_metering.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

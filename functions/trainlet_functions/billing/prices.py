@@ -8,6 +8,8 @@ next one begins; none is ever changed (`trainlet_functions.billing.book` keeps t
 from __future__ import annotations
 
 import bisect
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
@@ -26,6 +28,7 @@ HOUR_S = 3600
 Phase = Literal["pull", "setup", "run", "idle", "drain", "lost"]
 PHASES: tuple[str, ...] = get_args(Phase)
 ALL_SKUS = "*"
+_MOST_KNOWN = 10_000
 
 
 def _number(value: Any) -> Decimal:
@@ -132,7 +135,7 @@ class PriceVersion(Value):
                     raise ValueError(f"{field}.{sku}: give {sku} a price under per_gpu_hour, too: its list price")
         return self
 
-    @property
+    @functools.cached_property
     def from_s(self) -> int:
         """Return the UTC second from which this version holds."""
         return int(self.effective_from.timestamp())
@@ -151,6 +154,26 @@ class PriceVersion(Value):
 
         Each is rounded once, to a whole nano-unit; spot has a list price of its own, a commitment is negotiated.
         """
+        key = (sku, phase, rate, project)
+        if key not in self.known:
+            if len(self.known) >= _MOST_KNOWN:
+                self.known.clear()
+            self.known[key] = self._unit_price(sku, phase, rate, project)
+        return self.known[key]
+
+    @functools.cached_property
+    def known(self) -> dict[tuple[str, str, str, str], UnitPrice | None]:
+        """Return the unit prices that were asked for: a version never changes, and decimals are slow."""
+        return {}
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> PriceVersion:
+        """Return a changed copy, which knows no prices of this one."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in ("known", "from_s"):
+            copied.__dict__.pop(name, None)
+        return copied
+
+    def _unit_price(self, sku: str, phase: str, rate: Rate, project: str) -> UnitPrice | None:
         hours = self.spot_per_gpu_hour if rate == "spot" else self.per_gpu_hour
         hour = hours.get(sku)
         agreed_hour = self.committed_per_gpu_hour.get(sku) if rate == "committed" else hour
@@ -178,12 +201,17 @@ class PriceList(Value):
 
     versions: tuple[PriceVersion, ...] = Field(min_length=1)
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> PriceList:
+        """Return a changed copy, with cuts of its own."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop("cuts_s", None)
+        return copied
+
     def at(self, second: int) -> PriceVersion:
         """Return the version that holds at a UTC second; before the first one, the first holds."""
-        place = bisect.bisect_right(self.versions, second, key=lambda version: version.from_s)
-        return self.versions[max(0, place - 1)]
+        return self.versions[bisect.bisect_right(self.cuts_s, second)]
 
-    @property
+    @functools.cached_property
     def cuts_s(self) -> list[int]:
         """Return the seconds at which a new version begins."""
         return [version.from_s for version in self.versions[1:]]

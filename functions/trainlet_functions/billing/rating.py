@@ -76,7 +76,7 @@ def _clock(price_nano: int, second: int, share: int, part: int) -> int:
 def _cut(segment: Segment, prices: PriceList, hourly: bool) -> Iterator[Segment]:
     begin, end = segment.start_s, segment.end_s
     cuts = [cut for cut in prices.cuts_s if begin < cut < end]
-    if hourly:
+    if hourly and end // HOUR_S > begin // HOUR_S:
         first = begin - begin % HOUR_S + HOUR_S
         cuts = sorted({*cuts, *range(first, end, HOUR_S)})
     for cut in (*cuts, end):

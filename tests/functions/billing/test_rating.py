@@ -138,3 +138,12 @@ def test_I15_more_time_never_costs_less(start_s: int, length: int, more: int) ->
         return total(rate([Segment("run", start_s, start_s + seconds)], L4, PRICES))
 
     assert cost(length) <= cost(length + more)
+
+
+def test_a_changed_copy_of_a_price_version_has_prices_of_its_own() -> None:
+    start = datetime.fromtimestamp(0, UTC)
+    old = PriceVersion(version="v1", currency="USD", effective_from=start, per_gpu_hour={"L4": Decimal("3.60")})
+    assert old.unit_price("L4", "run") == UnitPrice(10**6, 10**6)
+    new = old.model_copy(update={"per_gpu_hour": {"L4": Decimal("7.20")}})
+    assert new.unit_price("L4", "run") == UnitPrice(2 * 10**6, 2 * 10**6)
+    assert old == PriceVersion.model_validate(old.model_dump())
