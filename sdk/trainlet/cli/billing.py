@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from trainlet.cli import exports, output, reports
+from trainlet.cli import exports, feeds, output, reports
 from trainlet.client import connect
 from trainlet.core import bills
 from trainlet.core.settings import Settings
@@ -17,7 +17,15 @@ def billing() -> None:
     """Close billing periods, read their invoices, and export what they hold."""
 
 
-for _command in (exports.export, exports.verify, reports.report, reports.summary, reports.rates):
+for _command in (
+    exports.export,
+    exports.verify,
+    feeds.events,
+    feeds.allocations,
+    reports.report,
+    reports.summary,
+    reports.rates,
+):
     billing.add_command(_command)
 
 
