@@ -27,10 +27,7 @@ SHOWN = 20  # missed moments that leave a trace each when nothing makes up for t
 
 def next_ns(spec: Schedule, after_ns: int) -> int:
     """Return the first moment after a time; raises UserError when the schedule is wrong or has none."""
-    found = moments.parse(spec.when, tz=spec.tz).next_after(_moment(after_ns))
-    if found is None:
-        raise UserError(f"The schedule {spec.when!r} in {spec.tz} has no next moment.")
-    return _ns(found)
+    return _next_ns(moments.parse(spec.when, tz=spec.tz), spec, after_ns)
 
 
 def due(tx: Transaction, limit: int = 50) -> list[sa.Row[Any]]:
@@ -45,8 +42,9 @@ def tick(tx: Transaction, project: str, name: str, matcher: Matcher) -> int:
     if row is None or row.tick_ns is None or row.tick_ns > tx.now_ns:
         return 0
     spec = Schedule.model_validate_json(row.spec)
-    come, omitted = _come(tx, spec, row.tick_ns)
-    following = next_ns(spec, come[-1])
+    schedule = moments.parse(spec.when, tz=spec.tz)
+    come, omitted = _come(tx, spec, schedule, row.tick_ns)
+    following = _next_ns(schedule, spec, come[-1])
     tx.run(_TABLE.update().where(this).values(tick_ns=following))
     last_ns = come[-1] if following > tx.now_ns else None  # None: there are still more to make up for
     busy = flow.open_runs(tx, project, name) if spec.flow.concurrency == "forbid" else []
@@ -61,9 +59,16 @@ def tick(tx: Transaction, project: str, name: str, matcher: Matcher) -> int:
     return count
 
 
-def _come(tx: Transaction, spec: Schedule, first_ns: int) -> tuple[list[int], int]:
+def _next_ns(schedule: moments.Schedule, spec: Schedule, after_ns: int) -> int:
+    found = schedule.next_after(_moment(after_ns))
+    if found is None:
+        raise UserError(f"The schedule {spec.when!r} in {spec.tz} has no next moment.")
+    return _ns(found)
+
+
+def _come(tx: Transaction, spec: Schedule, schedule: moments.Schedule, first_ns: int) -> tuple[list[int], int]:
     """Return the moments that have come, and the first one of those that leave no trace of their own, or 0."""
-    schedule, now = moments.parse(spec.when, tz=spec.tz), _moment(tx.now_ns)
+    now = _moment(tx.now_ns)
     come = [first_ns, *(_ns(one) for one in schedule.between(_moment(first_ns), now, MOST - 1))]
     if spec.catch_up == "all" or len(come) < MOST:
         return come, 0
