@@ -5,8 +5,11 @@ It needs no training API, no worker and no device; what a step returns stays in 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainlet import runs
@@ -29,12 +32,16 @@ def local(
     """Run the graph in this process, or each task in a clean process with only its bundle; return what it returns."""
     from trainlet.client.stores import DirectoryStore
     from trainlet_pipelines import caches, executors, runner, values
+    from trainlet_pipelines import isolated as clean
 
     home = Settings.from_environment().home
     run_id = runs.new_id(graph.name)
     store = DirectoryStore(home / "store")
     scratch = home / "local" / run_id
     given = {**graph.parameters, **params}
+    for step in steps.values():
+        if step.options.ranks > 1:
+            print(f"{step.name} has {step.options.ranks} ranks; here it runs as one process.", file=sys.stderr)
     executor: Any
     space: Any
     if isolated:
@@ -43,7 +50,7 @@ def local(
         built = {name: step.bundle() for name, step in steps.items()}
         specs = {name: step.spec() for name, step in steps.items()}
         code = {name: bundle.data for name, bundle in built.items()}
-        executor = executors.Isolated(specs, code, run_id, store, scratch, max_parallel)
+        executor = clean.Isolated(specs, code, run_id, store, scratch, home, max_parallel)
     else:
         space = values.PlainSpace()
         local_steps = {name: _local(step) for name, step in steps.items()}
@@ -60,12 +67,32 @@ def local(
         )
         walked = caches.Cached(executor, cache, {name: step.spec().digest() for name, step in steps.items()})
     try:
-        result = runner.Runner(graph, given, space, walked).run()
+        with contextlib.nullcontext() if isolated else _secrets(home, steps):
+            result = runner.Runner(graph, given, space, walked).run()
     finally:
         executor.close()
     if result.state != "succeeded":
         raise runner.failure(result, f"Pipeline {graph.name!r}")
     return runs.returned({name: space.plain(value) for name, value in result.outputs.items()})
+
+
+@contextlib.contextmanager
+def _secrets(home: Path, steps: Mapping[str, Step[Any, Any]]) -> Iterator[None]:
+    """Set the variables of the steps' secrets for the time of a run; all steps share this process and see all of them."""
+    from trainlet_functions import secrets
+
+    names = {name for step in steps.values() for name in step.options.secrets}
+    values = {secrets.variable(name): secrets.lookup(home, name) for name in names}
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _local(step: Step[Any, Any]) -> Any:

@@ -231,11 +231,12 @@ class Attempt:
         port = _free_port() if spec.ranks > 1 else 0
         savers = self._savers = Savers(nursery, self._claim, self._child_environment, self._reports)
         self._reports.on_checkpointing = savers.begin
+        share = len(devices) // spec.ranks
+        # As torchrun does, every rank sees all devices: LOCAL_RANK is an index into what is seen.
+        seen = ",".join(device.uuid for device in devices if not device.virtual)
         for rank in range(spec.ranks):
-            own = [devices[rank]] if spec.ranks > 1 and len(devices) == spec.ranks else devices
-            environment = dict(self._child_environment)
-            real = [device.uuid for device in own if not device.virtual]
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(real)
+            own = devices[rank * share : (rank + 1) * share]
+            environment = {**self._child_environment, "CUDA_VISIBLE_DEVICES": seen}
             if spec.ranks > 1:
                 environment |= {
                     "RANK": str(rank),

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from tests import tiny_wheels
 
 from trainlet import bundles
 from trainlet.bundles import locks
@@ -17,32 +18,10 @@ from trainlet.core.errors import PlatformError, UserError
 from trainlet_functions import environments
 
 
-def make_wheel(folder: Path, version: str) -> None:
-    """Write a wheel with one module that says its version."""
-    folder.mkdir(exist_ok=True)
-    info = f"tinything-{version}.dist-info"
-    files = {
-        "tinything.py": f"VERSION = {version!r}\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: tinything\nVersion: {version}\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    record = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
-    with zipfile.ZipFile(folder / f"tinything-{version}-py3-none-any.whl", "w") as archive:
-        for name, text in {**files, f"{info}/RECORD": record}.items():
-            archive.writestr(name, text)
-
-
 @pytest.fixture
 def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Offer two versions of a tiny package, and nothing from any network."""
-    folder = tmp_path / "wheels"
-    make_wheel(folder, "1.0")
-    make_wheel(folder, "2.0")
-    monkeypatch.setenv("UV_NO_INDEX", "1")
-    monkeypatch.setenv("UV_FIND_LINKS", str(folder))
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
-    locks._lock.cache_clear()
-    return folder
+    return tiny_wheels.offer(tmp_path, monkeypatch)
 
 
 def whole(folder: Path) -> list[str]:
@@ -69,12 +48,12 @@ def say(python: Path, expression: str) -> str:
 
 @pytest.mark.usefixtures("wheels")
 def test_the_lock_has_hashes_and_is_part_of_the_bundle() -> None:
-    plain = bundles.build(make_wheel)
-    locked = bundles.build(make_wheel, packages=("tinything==1.0",))
+    plain = bundles.build(tiny_wheels.make_wheel)
+    locked = bundles.build(tiny_wheels.make_wheel, packages=("tinything==1.0",))
     assert locked.lock is not None and "tinything==1.0" in locked.lock and "--hash=sha256:" in locked.lock
     assert locked.files["requirements.lock"] == locked.lock
     assert plain.lock is None and plain.lock_sha256 is None and plain.digest != locked.digest
-    assert bundles.build(make_wheel, packages=("tinything==2.0",)).digest != locked.digest
+    assert bundles.build(tiny_wheels.make_wheel, packages=("tinything==2.0",)).digest != locked.digest
 
 
 @pytest.mark.usefixtures("wheels")

@@ -7,7 +7,7 @@ from typing import Any
 import psutil
 import pytest
 
-from trainlet.core import traces
+from trainlet.core import traces, wire
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -131,6 +131,28 @@ def test_a_rank_that_leaves_without_a_word_stops_the_others(bench: Any) -> None:
     )
     bench.start()
     assert bench.finish().error.message == "The step's process exited with code 0 without a result (rank 1)."
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_every_rank_sees_all_devices_as_with_torchrun_and_has_its_own_share(bench: Any, ranks: int) -> None:
+    key = bench.offer(
+        """
+        import os, trainlet as tl
+        def f():
+            seen = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+            print(*[os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")])
+            print(len(seen), *[gpu.uuid for gpu in tl.context().gpus])
+        """,
+        ranks=ranks,
+    )
+    devices = [wire.Device(uuid=f"GPU-{index}", sku="A100-80GB") for index in range(4)]
+    bench.api.offered[key] = bench.api.offered[key].model_copy(update={"devices": devices})
+    bench.start()
+    assert bench.finish().outcome == "succeeded"
+    share = 4 // ranks
+    for rank in range(ranks):
+        own = " ".join(f"GPU-{index}" for index in range(rank * share, (rank + 1) * share))
+        assert bench.api.lines[rank] == [f"{rank} {rank} {ranks} {ranks}", f"4 {own}"]
 
 
 def test_a_rank_that_stops_by_itself_stops_the_others(bench: Any) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import tiny_wheels
 
 import trainlet as tl
 from trainlet.cli import output
@@ -90,6 +92,22 @@ def until_told(marker: str, *, ctx: tl.Context = tl.INJECTED) -> None:
         time.sleep(0.01)
 
 
+@tl.step(secrets=["hf-token"], ranks=2)
+def reports(*, ctx: tl.Context = tl.INJECTED) -> list:
+    for step in range(1, 4):
+        ctx.metrics(step, loss=1 / step)
+    ctx.progress(3, 10, "files")
+    print("the token is", os.environ["HF_TOKEN"])
+    return [len(os.environ["HF_TOKEN"]), "RANK" in os.environ]
+
+
+@tl.step(packages=["tinything==1.0"])
+def version() -> str:
+    import tinything
+
+    return tinything.VERSION
+
+
 @tl.pipeline
 def scaled() -> list:
     return tl.each([1, 2, 3], scale)
@@ -136,6 +154,16 @@ def again() -> int:
 
 
 @tl.pipeline
+def reporting() -> list:
+    return reports()
+
+
+@tl.pipeline
+def versioned() -> str:
+    return version()
+
+
+@tl.pipeline
 def waiting(marker: str) -> None:
     until_told(marker)
 """
@@ -163,6 +191,30 @@ def test_its_lines_are_shown_as_those_of_a_run(lonely, capsys):
     at = "2026-01-01T12:34:56.000Z"
     same = wire.LogLine(seq=1, task="r.talks", node="talks", epoch=1, at=at, text="begin 7")
     assert output.log_line(same) == "12:34:56 [talks] begin 7"
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_metrics_progress_and_secrets_work_as_on_a_worker(lonely, capsys, monkeypatch, isolated):
+    monkeypatch.setenv("TRAINLET_SECRET_HF_TOKEN", "hf_0123456789")
+    assert lonely.reporting.local(isolated=isolated) == [13, False]
+    shown = capsys.readouterr()
+    lines = [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in shown.out.splitlines()]
+    told = [line for line in lines if "token" not in line]
+    assert sorted(told) == ["[reports] 3 of 10 files", "[reports] step 1: loss 1", "[reports] step 3: loss 0.333333"]
+    assert ("hf_0123456789" in shown.out) != isolated, "what a process prints is masked as a worker masks it"
+    assert shown.err == "lonely-reports has 2 ranks; here it runs as one process.\n"
+    assert "HF_TOKEN" not in os.environ
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_secret_that_is_not_there_is_told_before_the_step_runs(lonely, isolated):
+    with pytest.raises(tl.TrainletError, match=r"hf-token.*trainlet secrets set"):
+        lonely.reporting.local(isolated=isolated)
+
+
+def test_locked_packages_are_what_the_step_imports(lonely, tmp_path, monkeypatch):
+    tiny_wheels.offer(tmp_path, monkeypatch)
+    assert lonely.versioned.local(isolated=True) == "1.0"
 
 
 def test_two_processes_run_at_once_and_no_more_than_max_parallel(lonely, tmp_path):
@@ -205,12 +257,14 @@ def test_cancel_reaches_the_process_that_runs(lonely, tmp_path):
     import time
 
     from trainlet.client.stores import DirectoryStore
-    from trainlet_pipelines import executors, runner, values
+    from trainlet_pipelines import isolated, runner, values
 
     step = lonely.until_told
     store = DirectoryStore(tmp_path / "store")
     bundle, spec = step.bundle(), step.spec()
-    executor = executors.Isolated({step.name: spec}, {step.name: bundle.data}, "r-1", store, tmp_path / "scratch")
+    executor = isolated.Isolated(
+        {step.name: spec}, {step.name: bundle.data}, "r-1", store, tmp_path / "scratch", tmp_path
+    )
     space = values.EncodedSpace(store, tmp_path)
     marker = tmp_path / "marker"
     walker = runner.Runner(lonely.waiting.graph(), {"marker": str(marker)}, space, executor)
