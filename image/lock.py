@@ -19,7 +19,7 @@ LOCKS = Path(__file__).parent / "locks"
 EXTRAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "dispatch": ((), ()),
     "worker": (("worker",), ("uv",)),  # uv installs the locked packages of a step
-    "api": (("server", "cluster"), ()),
+    "api": (("server", "cluster", "billing"), ()),  # the CronJob of exports runs in it, too
 }
 
 

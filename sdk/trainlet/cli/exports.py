@@ -79,9 +79,10 @@ def export(
 
 @click.command()
 @click.argument("place", metavar="DIR|s3://...")
+@click.option("--period", help="Only exports of this month.")
 @click.option("--offline", is_flag=True, help="Only what can be told from the files: do not ask the ledger.")
 @output.json_option
-def verify(place: str, offline: bool, as_json: bool) -> int:
+def verify(place: str, period: str | None, offline: bool, as_json: bool) -> int:
     """Read the exports under a place again, and compare them with FOCUS and with the ledger, to the nano.
 
     Exits with 1 where anything differs. Of an open period the ledger may have gone on since: that is told, and is no
@@ -90,8 +91,11 @@ def verify(place: str, offline: bool, as_json: bool) -> int:
     from trainlet_functions.exports import frames, reading, verifying
 
     frames.arrow()
+    chosen = None if period is None else str(bills.Period.parse(period))
     store = stores.open_store(place)
-    folders = reading.folders(store)
+    folders = [one for one in reading.folders(store) if chosen in (None, reading.manifest(store, one).period)]
+    if not folders and chosen is not None:
+        raise UserError(f"{store.url} holds no export of {chosen}.")
     if not folders:
         raise UserError(
             f"{store.url} holds no export: there is no manifest in it. `trainlet billing export` makes one."

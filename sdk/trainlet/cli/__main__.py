@@ -1,0 +1,7 @@
+"""`python -m trainlet.cli`: the command line where no script is installed, as in the images."""
+
+from __future__ import annotations
+
+from trainlet.cli import main
+
+main()
