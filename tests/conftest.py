@@ -8,7 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -58,6 +58,14 @@ def _server() -> Iterator[sa.Connection]:
 
 
 _SERVER = pytest.mark.skipif(not POSTGRES, reason="TRAINLET_TEST_POSTGRES names no server")
+
+
+@pytest.fixture
+def postgres() -> Callable[[], str]:
+    """Return what makes an empty database on the server, for tests that need several one after the other."""
+    if not POSTGRES:
+        pytest.skip("TRAINLET_TEST_POSTGRES names no server")
+    return fresh_postgres
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=_SERVER)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 from typing import Any
 
 import psutil
@@ -64,8 +65,11 @@ def test_binary_output_is_shown_escaped(shared: Any, faulty: Any) -> None:
 def test_T7_a_flood_of_100_megabytes_arrives_whole_and_in_order(shared: Any, faulty: Any) -> None:
     run = faulty.floods.spawn(100_000, 1000)
     assert run.result(100) == 100_000
-    seqs = [line.seq for line in run.logs() if line.stream == "stdout"]
-    assert len(seqs) == 100_000
+    lines = [(line.seq, line.text) for line in run.logs() if line.stream == "stdout"]
+    assert len(lines) == 100_000
+    wrong = [text[:20] for place, (_, text) in enumerate(lines) if text != f"{place} ".ljust(999, "x")]
+    assert wrong[:3] == []
+    seqs = [seq for seq, _ in lines]
     assert seqs == sorted(set(seqs))
 
 
@@ -127,4 +131,14 @@ def test_S2_a_secret_reaches_the_child_and_no_log(shared: Any, faulty: Any) -> N
 
 
 def test_200_mapped_tasks_share_4_devices(shared: Any, faulty: Any) -> None:
-    assert faulty.tiny.map(range(200)) == [value * 2 for value in range(200)]
+    results = faulty.holds.map(range(200))
+    assert [one["value"] for one in results] == list(range(200))
+    assert len({one["device"] for one in results}) <= 4
+    rows = tl.runs.list(1)[0].usage().rows
+    assert {row.device for row in rows} <= {one["device"] for one in results}
+    held = sorted((one["device"], one["began"], one["ended"]) for one in results)
+    billed = sorted((row.device, row.start_s, row.end_s) for row in rows)
+    assert rows
+    for name, spans in (("held", held), ("billed", billed)):
+        twice = [(one, two) for one, two in pairwise(spans) if one[0] == two[0] and two[1] < one[2]]
+        assert twice == [], f"a device was {name} by two tasks at once"

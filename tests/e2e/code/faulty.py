@@ -179,9 +179,8 @@ def binary() -> str:
 
 @tl.step
 def floods(lines: int, width: int) -> int:
-    text = "x" * (width - 1) + "\n"
-    for _ in range(lines):
-        sys.stdout.write(text)
+    for number in range(lines):
+        sys.stdout.write(f"{number} ".ljust(width - 1, "x") + "\n")
     return lines
 
 
@@ -242,6 +241,15 @@ def tells_secret() -> str:
 @tl.step(gpu="A100", max_workers=4)
 def tiny(value: int) -> int:
     return value * 2
+
+
+@tl.step(gpu="A100", max_workers=4)
+def holds(value: int) -> dict:
+    """Say which device it had, and from when to when by a clock that all processes of a machine share."""
+    began = time.monotonic_ns()
+    time.sleep(0.02)
+    device = tl.context().gpus[0].uuid
+    return {"value": value, "device": device, "began": began, "ended": time.monotonic_ns()}
 
 
 @tl.pipeline

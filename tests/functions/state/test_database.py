@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -89,6 +90,37 @@ def test_only_one_of_several_replicas_acts_until_it_is_gone(world):
     assert (two.tick(), one.tick()) == (True, False)
     world.do(supervisor.abdicate, two.name)
     assert one.tick()
+
+
+def test_of_replicas_that_race_one_leads_and_every_duty_is_done_once(world, database_url):
+    replicas = 6
+    with contextlib.ExitStack() as stack:
+        theirs = [Database(database_url, world.clock, capacity=world.database.capacity) for _ in range(replicas)]
+        for one in theirs:
+            stack.callback(one.close)
+        pool = stack.enter_context(ThreadPoolExecutor(replicas))
+        for turn in range(3):
+            key = f"run.lost{turn}"
+            world.running(key)
+            world.clock.advance(world.database.limits.lease_s + supervisor.LEADER_S + 1)  # nobody leads any more
+            barrier = threading.Barrier(replicas)
+            racing = [supervisor.Supervisor(one) for one in theirs]
+
+            def race(one: supervisor.Supervisor, barrier: threading.Barrier = barrier) -> bool:
+                barrier.wait(60)
+                return one.tick()
+
+            assert sorted(pool.map(race, racing)) == [False] * (replicas - 1) + [True]
+            assert [one.leading for one in racing].count(True) == 1
+            with world.database.read() as tx:
+                told = tx.all(sa.select(schema.timeline).where(schema.timeline.c.task == key).order_by("id"))
+                wakes = sa.select(schema.outbox).where(schema.outbox.c.task == key, schema.outbox.c.epoch == 2)
+                wake_ups = tx.all(wakes.where(schema.outbox.c.function.is_not(None)))
+            assert [(line.epoch, line.state) for line in told][-2:] == [(1, "queued"), (2, "dispatched")]
+            assert [line.state for line in told].count("queued") == 2, "created, and given up once"
+            assert len(wake_ups) == 1
+            world.claim(key, 2, nonce=f"again{turn}")
+            world.finish(key, 2)
 
 
 def test_a_database_that_is_locked_says_so_and_changes_nothing(tmp_path: Path):

@@ -8,6 +8,7 @@ harmless).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -18,7 +19,14 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from trainlet.core import wire
 from trainlet.core.clocks import ManualClock
@@ -64,7 +72,11 @@ class Model:
 
 
 class StateMachine(RuleBasedStateMachine):
-    """Everybody who may act on the platform, in any order."""
+    """Everybody who may act on the platform, in any order; on a SQLite file, or on an empty database that is given."""
+
+    def __init__(self, fresh: Callable[[], str] | None = None) -> None:
+        super().__init__()
+        self.fresh = fresh
 
     @initialize()
     def start(self) -> None:
@@ -73,7 +85,7 @@ class StateMachine(RuleBasedStateMachine):
         self.patch.setattr(attempts, "MAX_LOSSES", 3)
         self.clock = ManualClock()
         self.seconds = 0.0
-        url = f"sqlite:///{Path(self.folder.name) / 'state.db'}"
+        url = self.fresh() if self.fresh is not None else f"sqlite:///{Path(self.folder.name) / 'state.db'}"
         self.database = Database(url, self.clock, capacity=Capacity(owns_devices=True, cpu_slots=4))
         self.database.migrate()
         self.supervisor = supervisor.Supervisor(self.database)
@@ -368,3 +380,9 @@ TestStateMachine = pytest.mark.slow(StateMachine.TestCase)
 TestStateMachine.settings = settings(
     max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+@pytest.mark.slow
+def test_the_state_machine_is_the_same_on_postgresql(postgres: Callable[[], str]) -> None:
+    few = settings(TestStateMachine.settings, max_examples=2, stateful_step_count=25)
+    run_state_machine_as_test(lambda: StateMachine(postgres), settings=few)
