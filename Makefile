@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 FOCUS_PYTHON ?= python3.12
 
-.PHONY: demo test test-crash test-torch test-focus test-minimum test-newest test-image bench bench-checkpoint bench-events bench-knative lint types layers locks locks-current check clean
+.PHONY: demo test test-crash test-torch test-focus test-minimum test-newest test-image bench bench-checkpoint bench-events bench-knative bench-metering lint types layers locks locks-current check clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -85,6 +85,7 @@ bench-events: $(VENV)/.dev  ## Measure events: to an accepted run, per second wi
 
 bench-knative: $(VENV)/.dev  ## Measure dispatch, acknowledgment, hold and start of a worker with the imitation of Knative; < 1 minute.
 	$(BIN)/python benchmarks/bench_knative.py
+
 bench-metering: $(VENV)/.dev  ## Measure the ledger: durable ingest, rating, totals by hour, event to billable; beside the bars.
 	$(BIN)/python benchmarks/bench_metering.py
 
