@@ -1,7 +1,8 @@
 """Retrain when data arrives: drop a file into a folder, and a run starts; drop it again, and nothing does.
 
 `python examples/retrain.py` plays both in a fresh folder and prints accuracy and cost. The folder is looked at every
-second, as a bucket would be; with a store that notifies, leave `poll` out and send its events to `POST /v1/events`.
+second, as a bucket would be. A store that notifies needs no `poll`: wait for "com.amazonaws.s3.objectcreated" of its
+bucket instead, and have it post to `trainlet hook create --adapter s3` (docs/events.md).
 """
 
 import os
