@@ -15,18 +15,18 @@ from typing import Any
 import trainlet as tl
 
 WARM_ROUNDS = 40
+COLD_ROUNDS = 20
+PHASES = ("created", "claimed", "first_line", "returned")
 
 
 def _wall(stamp: str) -> float:
     return datetime.fromisoformat(stamp).timestamp()
 
 
-def one() -> dict[str, float]:
+def one(step: tl.Step[[], float]) -> dict[str, float]:
     """Run the step once; return seconds from the call to each moment."""
-    from bench_steps import started
-
     begin = time.time()
-    run = started.spawn()
+    run = step.spawn()
     first_line = float(run.result())
     back = time.time()
     task = run.tasks[0]
@@ -39,27 +39,23 @@ def one() -> dict[str, float]:
     }
 
 
-def measure(home: Path) -> dict[str, Any]:
-    """Return milliseconds: cold (platform and worker from nothing), cold worker, and warm p50 and p95 by phase."""
-    platform_cold = one()
-    warm = [one() for _ in range(WARM_ROUNDS)]
-    result: dict[str, Any] = {
-        "cold_platform_and_worker_ms": round(platform_cold["first_line"] * 1e3, 1),
-        "warm_p50_ms": round(median(w["first_line"] for w in warm) * 1e3, 1),
-        "warm_p95_ms": round(quantiles((w["first_line"] for w in warm), n=20)[-1] * 1e3, 1),
-        "warm_p50_by_phase_ms": {
-            phase: round(median(w[phase] for w in warm) * 1e3, 1)
-            for phase in ("created", "claimed", "first_line", "returned")
-        },
-        "rounds": WARM_ROUNDS,
+def _summary(name: str, rounds: list[dict[str, float]]) -> dict[str, Any]:
+    """Return p50 and p95 of the first line, and p50 of each phase, in milliseconds."""
+    return {
+        f"{name}_p50_ms": round(median(one["first_line"] for one in rounds) * 1e3, 1),
+        f"{name}_p95_ms": round(quantiles((one["first_line"] for one in rounds), n=20)[-1] * 1e3, 1),
+        f"{name}_p50_by_phase_ms": {phase: round(median(one[phase] for one in rounds) * 1e3, 1) for phase in PHASES},
+        f"{name}_rounds": len(rounds),
     }
+
+
+def measure(home: Path) -> dict[str, Any]:
+    """Return milliseconds: cold (platform and worker from nothing), cold worker and warm worker by phase; with numpy."""
     from bench_steps import started
 
-    cold = []
-    for index in range(7):
-        fresh = started.with_options(name=f"cold-{index}")
-        begin = time.time()
-        cold.append(float(fresh.remote()) - begin)
-    result["cold_worker_p50_ms"] = round(median(cold) * 1e3, 1)
-    result["trainlet"] = tl.__version__
-    return result
+    return {
+        "cold_platform_and_worker_ms": round(one(started)["first_line"] * 1e3, 1),
+        **_summary("warm", [one(started) for _ in range(WARM_ROUNDS)]),
+        **_summary("cold_worker", [one(started.with_options(name=f"cold-{index}")) for index in range(COLD_ROUNDS)]),
+        "trainlet": tl.__version__,
+    }
