@@ -66,7 +66,7 @@ def _start(program: str, folder: Path) -> tuple[subprocess.Popen[bytes], str]:
     options += [f"-{name if 'grpc' in name else f'{name}.port'}={port}" for name, port in ports.items()]
     command = [program, "server", "-ip=127.0.0.1", f"-dir={folder}", "-filer", "-s3", "-volume.max=20", *options]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([*command, "-master.volumeSizeLimitMB=64"], stdout=log, stderr=log)
+        process = subprocess.Popen([*command, "-master.volumeSizeLimitMB=64"], stdout=log, stderr=log, cwd=folder)
     return process, f"http://127.0.0.1:{ports['s3']}"
 
 
