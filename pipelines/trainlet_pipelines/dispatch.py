@@ -21,7 +21,8 @@ from trainlet.core.errors import UserError
 from trainlet.core.models import sha256_hex
 from trainlet.core.protocols import ObjectStore
 from trainlet.core.settings import Settings
-from trainlet_pipelines.pods import curves, following, inputs, leases, orders, outputs, placements, reports, stations
+from trainlet_functions import curves
+from trainlet_pipelines.pods import following, inputs, leases, orders, outputs, placements, reports, stations
 from trainlet_pipelines.pods.stations import say
 from trainlet_pipelines.pods.taps import Tap
 
@@ -85,11 +86,10 @@ class _Dispatch:
         try:
             task = following.create_or_attach(self._client, self._key, body, _retry_index())
             tap = Tap(say, SystemClock(), f"trainlet logs {self._run_id}")
-            follower = following.Follower(self._client, tap, say)
-            task = follower.follow(task)
+            task = following.Follower(self._client, tap, say).follow(task)
         finally:
             lease.close()
-        return self._end(task, follower.points)
+        return self._end(task)
 
     def _body(self) -> wire.TaskCreate:
         function, digest = self._order.function, self._order.digest
@@ -118,19 +118,20 @@ class _Dispatch:
             self._client.put_function(wanted)
         return wanted.name, wanted.digest()
 
-    def _end(self, task: wire.TaskView, points: dict[str, list[tuple[int, float]]]) -> int:
+    def _end(self, task: wire.TaskView) -> int:
         usage = self._client.usage(task=self._key)
         timeline = self._client.timeline(self._key)
+        went = self._client.metric_history(self._key).metrics
         numbers = reports.summary(task, usage, timeline)
         if task.state != "succeeded":
-            say("\n".join(reports.table(("what", "value"), numbers.items())))
+            say("\n".join([*reports.table(("what", "value"), numbers.items()), "", *reports.went(went)]))
             say(_failure(task, f"{self._url}/runs/{self._run_id}"))
             return stations.EXIT_FAILED
         written = outputs.Outputs(self._executor, self._order, self._store)
         written.result(task.output)
         written.metrics(numbers)
-        written.document("report", reports.of_task(self._url, task, numbers, timeline))
-        written.document("curve", curves.page(task.node, points))
+        written.document("report", reports.of_task(self._url, task, numbers, timeline, went))
+        written.document("curve", curves.page(task.node, went))
         written.close()
         say(f"trainlet: {usage.gpu_seconds} GPU-seconds, {usage.cost_nano / 1e9:.6f} {usage.currency}")
         return stations.EXIT_DONE

@@ -14,11 +14,12 @@ from werkzeug.wrappers import Response as BaseResponse
 from trainlet.core import wire
 from trainlet.core.clocks import rfc3339
 from trainlet.core.errors import AccessError
+from trainlet_functions import curves
 from trainlet_functions.api import pages
 from trainlet_functions.api.routes import identity
 from trainlet_functions.billing import reports
 from trainlet_functions.platform import Platform
-from trainlet_functions.state import logs, occupancy, runs, tasks, tokens
+from trainlet_functions.state import logs, metrics, occupancy, runs, tasks, tokens
 from trainlet_functions.state.tokens import Identity
 
 LOG_LINES = 500
@@ -60,9 +61,19 @@ def install(app: Flask, platform: Platform) -> None:
             usage = reports.usage(tx, who.project, run_id=run_id)
             lines = logs.last(tx, run_id, limit=LOG_LINES, store=platform.store)
             history = {task.key: tasks.timeline(tx, who.project, task.key) for task in found}
+            went = {task.key: metrics.history(tx, who.project, task.key).metrics for task in found if task.metrics}
+        drawn = {key: "".join(curves.charts(points)) for key, points in went.items()}
         per_task = {task.key: pages.Spent.of(usage, task.key) for task in found}
         ordered = sorted(found, key=lambda task: task.created_at)
-        shown = {"run": run, "tasks": ordered, "usage": usage, "spent": per_task, "lines": lines, "history": history}
+        shown = {
+            "run": run,
+            "tasks": ordered,
+            "usage": usage,
+            "spent": per_task,
+            "lines": lines,
+            "history": history,
+            "curves": drawn,
+        }
         return _page(run.id, pages.RUN, 3 if run.state == "running" else None, **shown)
 
     @app.get("/queue")

@@ -70,6 +70,7 @@ pre { background: var(--card); border: 1px solid var(--line); border-radius: 6px
 pre.log { display: flex; flex-direction: column-reverse; } /* opens at its newest line, without a script */
 .error { border-left: 3px solid var(--bad); padding-left: .75rem; white-space: pre-wrap; }
 .note { background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: .5rem .75rem; }
+figure { display: inline-block; margin: .5rem 1rem .5rem 0; } figure text { font-size: 11px; fill: var(--soft); }
 ul { margin: .25rem 0; padding-left: 1.1rem; } a { color: var(--busy); }
 </style></head><body><header><a href="/">trainlet</a><a href="/">runs</a><a href="/queue">queue and devices</a></header>{{ body|safe }}</body></html>"""
 
@@ -144,6 +145,9 @@ at {{ task.error.where }}{% endif %}{% if task.error.hint %}
 {{ task.error.hint }}{% endif %}</div>{% if task.error.traceback %}<pre>{{ task.error.traceback }}</pre>{% endif %}</td></tr>{% endif %}{% endfor %}
 <tr><td colspan="5"><strong>total</strong></td><td class="num">{{ usage.gpu_seconds }}</td>
 <td class="num">{{ usage.cost_nano|money }} {{ usage.currency }}</td></tr></table>
+{% if curves %}<h2>Metrics</h2>{% for task in tasks if task.key in curves %}<details{% if task.state == "running" or tasks|length == 1 %} open{% endif
+%}><summary>{{ task.node }}: {% for name, value in task.metrics.items() %}{{ name }} {{ "%.4g"|format(value) }} {% endfor %}</summary>
+{{ curves[task.key]|safe }}</details>{% endfor %}{% endif %}
 <h2>Timeline</h2>{% for task in tasks %}<details><summary>{{ task.node }}</summary><ul>{% for e in history[task.key]
 %}<li><span class="soft">{{ e.at|clock }}</span> <span class="{{ e.state }}">{{ e.state }}</span> {{ e.reason }}
 <span class="soft">({{ e.actor }}{% if e.epoch %}, epoch {{ e.epoch }}{% endif %})</span></li>{% endfor %}</ul></details>{% endfor %}

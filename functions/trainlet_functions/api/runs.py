@@ -7,7 +7,7 @@ from flask import request
 from trainlet.core import traces, wire
 from trainlet_functions.api.routes import Query, Routes, poll, project
 from trainlet_functions.platform import Platform
-from trainlet_functions.state import dispatchers, runs, tasks
+from trainlet_functions.state import dispatchers, metrics, runs, tasks
 
 routes = Routes()
 _CURSOR = (Query("cursor"), Query("limit", "integer", minimum=1, maximum=500))
@@ -106,6 +106,13 @@ def timeline(platform: Platform, key: str) -> wire.Page:
     """Return every state that a task has had."""
     with platform.database.read() as tx:
         return wire.Page(items=[entry.model_dump(mode="json") for entry in tasks.timeline(tx, project(), key)])
+
+
+@routes.add("GET", "/v1/tasks/{key}/metrics", reply=wire.MetricHistory)
+def metric_history(platform: Platform, key: str) -> wire.MetricHistory:
+    """Return how a task's metrics went: a few hundred points of each at most."""
+    with platform.database.read() as tx:
+        return metrics.history(tx, project(), key)
 
 
 @routes.add("POST", "/v1/dispatchers/{dispatcher}:heartbeat", body=wire.DispatcherLease)

@@ -20,6 +20,7 @@ from trainlet_functions.state import (
     functions,
     funds,
     ledger,
+    metrics,
     outbox,
     schema,
     stops,
@@ -305,6 +306,7 @@ def _news(tx: Transaction, ref: AttemptRef, body: wire.HeartbeatRequest | wire.F
         news["progress"] = dumps(body.progress)
     if body.metrics:
         news["metrics"] = dumps({**loads(ref.task.metrics), **body.metrics})
+        metrics.note(tx, ref.task.key, body.metrics)
     if body.checkpoints:
         known = {(note["step"], note["epoch"]): note for note in loads(ref.task.checkpoints)}
         outbox.checkpoints(tx, ref.task, [one for one in body.checkpoints if (one.step, one.epoch) not in known])

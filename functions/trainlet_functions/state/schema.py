@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, Table, Text, text
+from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, MetaData, Table, Text, text
 
 metadata = MetaData()
 
@@ -91,6 +91,27 @@ tasks = Table(
     Index("tasks_by_run_state", "run_id", "state"),
     Index("tasks_by_lane", "state", "lane", "created_ns", "key"),
     Index("tasks_by_function", "project", "function", "state", "created_ns", "key"),
+)
+
+series = Table(
+    "series",
+    metadata,
+    Column("task", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("seen", BigInteger, nullable=False),
+    Column("stride", BigInteger, nullable=False),
+    Column("last_ns", BigInteger, nullable=False),
+    Column("last", Double, nullable=False),
+)
+
+points = Table(
+    "points",
+    metadata,
+    Column("task", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("number", BigInteger, primary_key=True),
+    Column("at_ns", BigInteger, nullable=False),
+    Column("value", Double, nullable=False),
 )
 
 attempts = Table(

@@ -54,8 +54,6 @@ class Follower:
         self._clock, self._pause, self._patience_s = clock or SystemClock(), pause, patience_s
         self._told = ("", "")
         self._after = 0
-        self._began_ns = self._clock.boot_ns()
-        self.points: dict[str, list[tuple[int, float]]] = {}
 
     def follow(self, task: wire.TaskView) -> wire.TaskView:
         """Return the task in its terminal state, after its last line; raises ApiUnreachable when the API stays away."""
@@ -80,11 +78,6 @@ class Follower:
         return self._patient(lambda: self._client.changes(run_id, cursor, wait_s=wait_s))
 
     def _tell(self, task: wire.TaskView) -> None:
-        for name, value in task.metrics.items():
-            points = self.points.setdefault(name, [])
-            at_s = round((self._clock.boot_ns() - self._began_ns) / 1e9)
-            if not points or points[-1][1] != value:
-                points.append((at_s, value))
         if (task.state, task.reason) != self._told:
             self._told = (task.state, task.reason)
             self._say(f"trainlet: {task.state}: {task.reason}" if task.reason else f"trainlet: {task.state}")

@@ -23,11 +23,19 @@ def of_execution(spec: FunctionSpec, metrics: Mapping[str, float], progress: Map
     return "\n".join(lines) + "\n"
 
 
-def of_task(url: str, task: wire.TaskView, numbers: Mapping[str, Any], timeline: Sequence[wire.TimelineEntry]) -> str:
-    """Return the report of a task of the training API: links, numbers, attempts, timeline."""
+def of_task(
+    url: str,
+    task: wire.TaskView,
+    numbers: Mapping[str, Any],
+    timeline: Sequence[wire.TimelineEntry],
+    history: Mapping[str, Sequence[tuple[float, float]]],
+) -> str:
+    """Return the report of a task of the training API: links, numbers, how the metrics went, attempts, timeline."""
     links = [f"[dashboard]({url}/runs/{task.run_id})", f"[this task]({url}/v1/tasks/{task.key})"]
     lines = [f"# {task.node}: {task.state}", "", " | ".join(links), ""]
     lines += table(("what", "value"), numbers.items())
+    if history:
+        lines += ["", "## Metrics", "", *went(history)]
     lines += ["", "## Attempts", ""]
     rows = [
         (one.epoch, one.state, ", ".join(device.sku for device in one.devices), one.resumed_from_step, one.reason)
@@ -37,6 +45,15 @@ def of_task(url: str, task: wire.TaskView, numbers: Mapping[str, Any], timeline:
     lines += ["", "## Timeline", ""]
     lines += table(("at (UTC)", "state", "reason"), [(one.at, one.state, one.reason) for one in timeline])
     return "\n".join(lines) + "\n"
+
+
+def went(history: Mapping[str, Sequence[tuple[float, float]]]) -> list[str]:
+    """Return a table of where each metric began, how far it went, and where it ended; nothing when there is none."""
+    rows = []
+    for name, points in history.items():
+        values = [value for _, value in points]
+        rows.append((name, values[0], min(values), max(values), values[-1]))
+    return table(("metric", "first", "least", "most", "last"), rows) if rows else []
 
 
 def summary(

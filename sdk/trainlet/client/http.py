@@ -175,6 +175,10 @@ class Client:
         page = self._call("GET", f"/v1/tasks/{key}/timeline", wire.Page)
         return [wire.TimelineEntry.model_validate(item) for item in page.items]
 
+    def metric_history(self, key: str) -> wire.MetricHistory:
+        """Return how a task's metrics went."""
+        return self._call("GET", f"/v1/tasks/{key}/metrics", wire.MetricHistory)
+
     def renew_dispatcher(self, lease: wire.DispatcherLease) -> None:
         """Say that whoever waits is still there."""
         self._send("POST", f"/v1/dispatchers/{lease.id}:heartbeat", lease)

@@ -267,6 +267,12 @@ class TimelineEntry(Reply):
     actor: str = ""
 
 
+class MetricHistory(Reply):
+    """Points of each metric of a task: (seconds since the task was created, value), a few hundred at most."""
+
+    metrics: dict[str, list[tuple[float, float]]] = {}
+
+
 class LogLine(Reply):
     """One line. `seq` is dense and grows within a run; it is the SSE event id."""
 

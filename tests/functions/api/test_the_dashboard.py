@@ -30,6 +30,19 @@ def test_a_run_is_cancelled_by_a_button_that_asks_once(browser: Any, person: Any
     assert 'href="/runs/r/cancel"' not in browser.get("/runs/r").text
 
 
+def test_a_runs_page_draws_how_its_metrics_went(browser: Any, person: Any, worker: Any, task: str) -> None:
+    token = worker("POST", "/v1/attempts/r.f/1:claim", {"worker": "w", "nonce": "n"}).json["token"]
+    for loss in (2.0, 1.0):
+        body = {"worker": "w", "metrics": {"loss": loss, "<b>": 1.0}}
+        headers = {"Authorization": f"Bearer {token}"}
+        assert browser.post("/v1/attempts/r.f/1:heartbeat", json=body, headers=headers).status_code == 200
+    told = person("GET", "/v1/tasks/r.f/metrics").json["metrics"]
+    assert [value for _, value in told["loss"]] == [2.0, 1.0] and [value for _, value in told["<b>"]] == [1.0]
+    page = browser.get("/runs/r").text
+    assert "loss: 1 (least 1, most 2)" in page.replace("<b>loss</b>", "loss") and "<polyline" in page
+    assert "<b>&lt;b&gt;</b>" in page, "the name of a metric breaks nothing"
+
+
 @pytest.mark.parametrize("headers", [{"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}])
 def test_S2_another_site_cannot_press_the_button(browser: Any, person: Any, task: str, headers: dict[str, str]) -> None:
     assert browser.post("/runs/r/cancel", headers=headers).headers["Location"] == "/"

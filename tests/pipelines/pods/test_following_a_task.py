@@ -127,15 +127,6 @@ def test_an_api_that_stays_away_ends_the_pod_for_kfp_to_start_it_again() -> None
         follow(Api([], [ApiUnreachable("gone")] * 1000), view("running"), patience_s=30)
 
 
-def test_numbers_over_time_are_kept_for_the_curve() -> None:
-    said: list[str] = []
-    clock = ManualClock()
-    tasks = [view("running", metrics={"loss": 2.0}), view("running", metrics={"loss": 1.0}), view("succeeded")]
-    follower = Follower(Api(tasks, []), Tap(said.append, clock, ""), said.append, clock=clock, pause=clock.advance)  # type: ignore[arg-type]
-    follower.follow(view("running"))
-    assert [value for _, value in follower.points["loss"]] == [2.0, 1.0]
-
-
 def test_a_flood_is_held_back_and_counted_and_what_follows_is_in_order() -> None:
     said: list[str] = []
     clock = ManualClock()

@@ -1,4 +1,4 @@
-"""The HTML that KFP's page shows of a task's metrics: one line chart each, drawn without any library or network.
+"""A line chart for each of a task's metrics, for the dashboard and for KFP's page, drawn without any library or network.
 
 KFP puts it into a frame that runs no links, so it holds none.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 
-Line = Sequence[tuple[int, float]]
+Line = Sequence[tuple[float, float]]
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 460, 200, 64, 26, 10
 _STYLE = (
     "body{font:13px system-ui,sans-serif;color:#202124;margin:12px}figure{display:inline-block;margin:0 16px 16px 0}"
@@ -17,12 +17,16 @@ _STYLE = (
 
 
 def page(title: str, points: Mapping[str, Line]) -> str:
-    """Return a page with a chart for each metric; `points` are seconds since the pod began to look, and values."""
+    """Return a page with a chart for each metric; `points` are seconds since the task was created, and values."""
     parts = [f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><style>{_STYLE}</style>"]
     parts.append(f"<h3>{html.escape(title)}</h3>")
-    charts = [_chart(name, line) for name, line in points.items() if line]
-    parts += charts or ["<p>The step reported no metrics: ctx.metrics(step, loss=...) draws them here.</p>"]
+    parts += charts(points) or ["<p>The step reported no metrics: ctx.metrics(step, loss=...) draws them here.</p>"]
     return "\n".join(parts) + "\n"
+
+
+def charts(points: Mapping[str, Line]) -> list[str]:
+    """Return a figure for each metric."""
+    return [_chart(name, line) for name, line in points.items() if line]
 
 
 def _chart(name: str, line: Line) -> str:
@@ -33,7 +37,7 @@ def _chart(name: str, line: Line) -> str:
     wide, tall = (last - first) or 1, (high - low) or 1.0
     right, floor = WIDTH - 12, HEIGHT - BOTTOM
 
-    def x(second: int) -> float:
+    def x(second: float) -> float:
         return LEFT + (right - LEFT) * (second - first) / wide
 
     def y(value: float) -> float:
@@ -56,7 +60,7 @@ def _chart(name: str, line: Line) -> str:
     return f"<figure><figcaption><b>{html.escape(name)}</b>{told[len(html.escape(name)) :]}</figcaption>{svg}</figure>"
 
 
-def _time(seconds: int) -> str:
+def _time(seconds: float) -> str:
     if seconds < 120:
-        return f"{seconds} s"
+        return f"{seconds:.3g} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from trainlet_pipelines.pods import curves
+from trainlet_functions import curves
 
 
-def drawn(points: dict[str, list[tuple[int, float]]]) -> ElementTree.Element:
+def drawn(points: dict[str, list[tuple[float, float]]]) -> ElementTree.Element:
     """Parse what follows the head, which XML does not know."""
     page = curves.page("train", points)
     assert "http" not in page and "<script" not in page
