@@ -127,6 +127,23 @@ def test_what_cannot_travel_is_named_with_its_place(store: DirectoryStore) -> No
         codecs.encode({"models": [1, object()]}, store, name="the result")
 
 
+def test_paths_travel_with_what_they_name(store: DirectoryStore, tmp_path: Path) -> None:
+    file, folder = tmp_path / "there" / "words.txt", tmp_path / "there" / "tree"
+    (folder / "deep").mkdir(parents=True)
+    file.write_text("words")
+    (folder / "deep" / "leaf.bin").write_bytes(b"\0leaf")
+    (folder / "top").write_text("top")
+    encoded = codecs.encode({"file": file, "folder": [folder]}, store)
+    for gone in (file, folder / "deep" / "leaf.bin", folder / "top"):
+        gone.unlink()
+    back = codecs.decode(encoded, store, workdir=tmp_path / "here")
+    (tree,) = back["folder"]
+    assert isinstance(back["file"], Path) and back["file"].is_relative_to(tmp_path / "here")
+    assert back["file"].read_text() == "words"
+    found = {path.relative_to(tree).as_posix(): path.read_bytes() for path in tree.rglob("*") if path.is_file()}
+    assert found == {"deep/leaf.bin": b"\0leaf", "top": b"top"}
+
+
 def test_a_pickle_is_read_only_by_those_who_opt_in(store: DirectoryStore) -> None:
     encoded = codecs.encode(slice(1, 2), store, allow_pickle=True)
     with pytest.raises(UserError, match="allow_pickle=True"):

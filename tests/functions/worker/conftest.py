@@ -15,7 +15,7 @@ import textwrap
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -168,7 +168,7 @@ class Bench:
         self.started: list[subprocess.Popen[bytes]] = []
         self.count = 0
 
-    def offer(self, source: str, *, gpu: bool = False, **changes: Any) -> str:
+    def offer(self, source: str, *, gpu: bool = False, devices: Sequence[wire.Device] = (), **changes: Any) -> str:
         """Offer a task whose step is the function `f` in the source; returns its key."""
         self.count += 1
         key = f"run{self.count}.f"
@@ -180,14 +180,14 @@ class Bench:
         with contextlib.suppress(FileExistsError):
             open_store(self.store_url).create(bundles.bundle_key(digest), data)
         spec = FunctionSpec(name="f", bundle=digest, entry=entry, **changes)
-        devices = [wire.Device(uuid="virtual-0", sku="A100-80GB", virtual=True)] if gpu else []
+        virtual = [wire.Device(uuid="virtual-0", sku="A100-80GB", virtual=True)] if gpu else []
         self.api.offered[key] = wire.ClaimReply(
             task=task_view(key),
             spec=spec,
             args={},
             epoch=1,
             token="t",
-            devices=devices,
+            devices=[*virtual, *devices],
             lease_s=1.0,
             heartbeat_s=0.1,
             wall_anchor_ns=time.time_ns(),

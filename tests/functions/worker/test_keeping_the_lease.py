@@ -47,6 +47,21 @@ LISTENS = """
 """
 
 
+SAVES_SLOWLY = """
+    import os, time
+    import trainlet as tl
+    from trainlet.core import errors
+    def f():
+        print("began")
+        while not tl.context().should_stop:
+            time.sleep(0.02)
+        print("saving")
+        while not os.path.exists("SAVED"):
+            time.sleep(0.02)
+        raise errors.Preempted(tl.context().stop_reason)
+"""
+
+
 def child_pid(bench: Any) -> int:
     lines = bench.eventually(lambda: [text for text in bench.api.lines.get(0, []) if text.startswith("pid ")])
     return int(lines[0].split()[1])
@@ -124,6 +139,23 @@ def test_sigterm_lets_the_step_save_and_ends_with_status_0(bench: Any) -> None:
     assert "SIGTERM" in finish.reason
     assert worker.wait(10) == 0
     assert bench.api.offered == {}
+
+
+def test_a_worker_that_drains_answers_503_with_no_body_until_its_child_has_saved(bench: Any, tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    bench.offer(SAVES_SLOWLY.replace("SAVED", str(saved)), grace_s=50)
+    worker = bench.start()
+    bench.eventually(lambda: "began" in bench.api.lines.get(0, []))
+    other = bench.offer("def f(): return 'never here'")
+    assert bench.wake(other) == (202, b""), "busy is no reason to send the event to somebody else"
+    worker.send_signal(signal.SIGTERM)
+    bench.eventually(lambda: "saving" in bench.api.lines[0])
+    assert bench.wake(other) == (503, b"")
+    assert worker.poll() is None and bench.api.finishes == []
+    saved.touch()
+    assert bench.finish().outcome == "preempted"
+    assert worker.wait(30) == 0
+    assert list(bench.api.offered) == [other], "it is left for the next worker"
 
 
 def test_sigterm_of_the_child_alone_hands_the_attempt_over(bench: Any) -> None:
