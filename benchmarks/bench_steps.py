@@ -22,6 +22,15 @@ def chain() -> int:
     return value
 
 
+@tl.pipeline
+def short() -> int:
+    """Four such tasks, where each takes a process of its own."""
+    value = 0
+    for _ in range(4):
+        value = noop(value)
+    return value
+
+
 @tl.step(gpu="A100")
 def started() -> float:
     """Return the wall time of its first line after the import of a package that a step is likely to need."""
@@ -46,6 +55,12 @@ def hold(seconds: float) -> list[float]:
     begin = time.time()
     time.sleep(seconds)
     return [begin, time.time()]
+
+
+@tl.pipeline
+def holding(seconds: float) -> list[float]:
+    """Hold two devices for a while, as one task."""
+    return hold(seconds)
 
 
 @tl.step

@@ -26,6 +26,19 @@ def ours(rounds: int = 5) -> float:
     return median(times) / TASKS
 
 
+def isolated(rounds: int = 3) -> float:
+    """Return the median seconds per no-op task of a chain of 4, each in a clean process with only its bundle."""
+    from bench_steps import short
+
+    short.local(isolated=True)
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        short.local(isolated=True)
+        times.append(time.perf_counter() - start)
+    return median(times) / PEER_TASKS
+
+
 def peer(home: Path) -> float:
     """Return the median seconds per no-op task of a chain of 4 under kfp.local (no virtual environment, no pip)."""
     from kfp import dsl, local
@@ -54,10 +67,12 @@ def peer(home: Path) -> float:
 
 
 def measure(home: Path) -> dict[str, Any]:
-    """Return milliseconds per task for both."""
-    mine, other = ours(), peer(home)
+    """Return milliseconds per task: in this process, in processes of their own, and kfp.local's, which has those too."""
+    mine, alone, other = ours(), isolated(), peer(home)
     return {
         "local_ms_per_task": round(mine * 1e3, 2),
+        "isolated_ms_per_task": round(alone * 1e3, 1),
         "kfp_local_ms_per_task": round(other * 1e3, 1),
         "ratio_to_kfp_local": round(mine / other, 4),
+        "isolated_ratio_to_kfp_local": round(alone / other, 2),
     }

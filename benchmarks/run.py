@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-PARTS = ("imports", "graphs", "compile", "dispatch", "api", "metering")
+PARTS = ("imports", "graphs", "compile", "dispatch", "waiting", "api", "metering")
 
 
 def commit() -> str:
