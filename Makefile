@@ -51,7 +51,7 @@ $(VENV)-torch/.ready: $(BIN)/uv pyproject.toml
 	@touch $@
 
 test-torch: $(VENV)-torch/.ready  ## Run the tests that need PyTorch, Lightning and transformers, in an environment of their own.
-	OMP_NUM_THREADS=1 $(VENV)-torch/bin/python -m pytest -q -W default -p no:cacheprovider tests/sdk/integrations $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(VENV)-torch/bin/python -m pytest -q -W default -p no:cacheprovider tests/sdk/integrations tests/e2e/test_ranks_meet_over_gloo.py $(PYTEST_ARGS)
 
 $(VENV)-focus/.ready: $(BIN)/uv pyproject.toml
 	$(BIN)/uv venv --quiet --clear --python $(FOCUS_PYTHON) $(VENV)-focus

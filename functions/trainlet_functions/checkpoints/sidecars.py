@@ -223,10 +223,16 @@ class Sidecar:
         return (index, sequence, step) if sequence > self._done_sequence else None
 
     def _waits_in_vain(self, step: int) -> bool:
-        """Say whether, with the end in sight, other ranks have only an older step, which is not committed yet."""
+        """Say whether, with the end in sight, other ranks have only an older step.
+
+        While they may still come to this one, that is so only if the older step is not committed yet; at the end they will
+        not come any more.
+        """
         if self._board is None or self._order.rank != 0 or not (self._ending or time.monotonic() >= self._hurry_at):
             return False
         common = self._board.common()
+        if self._ending:
+            return common is None or common < step
         return common is not None and common < step and common > max(self._settled, default=-1)
 
     def _worth_waiting(self) -> bool:
