@@ -108,11 +108,11 @@ def test_S2_without_the_secret_nothing_comes_in(
 
 
 @pytest.mark.parametrize("sign", [mlflow, standard])
-@pytest.mark.parametrize("off_s", [-301, 301])
+@pytest.mark.parametrize("off_s", [-310, 600])
 def test_what_was_signed_long_ago_or_in_the_future_is_refused(person: Any, http: Any, sign: Any, off_s: int) -> None:
     adapter, form = ("mlflow", MODEL) if sign is mlflow else ("cloudevents", EVENT)
     made = person("POST", "/v1/hooks", {"adapter": adapter}).json
-    at = int(time.time()) + off_s + (1 if off_s > 0 else -1)
+    at = int(time.time()) + off_s
     answer = post(http, made["path"], form, sign(made["secret"], json.dumps(form).encode(), at))
     assert answer.status_code == 401 and "clock" in answer.json["detail"]
 

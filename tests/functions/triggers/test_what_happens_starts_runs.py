@@ -182,13 +182,13 @@ def test_what_a_full_queue_does_not_take_comes_again_and_the_rest_goes_on(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     follow(world, "evaluate", window_s=3600, max_batch=10)
-    monkeypatch.setattr(intake, "MAX_WAITING", 1)
     for number in range(2):
         begin(world, f"r{number}", "train")
         world.do(runs.finish, PROJECT, f"r{number}", wire.RunFinish(state="succeeded"))
-    fanout.work(world.database, world.matcher)
+    with monkeypatch.context() as patch:
+        patch.setattr(intake, "MAX_WAITING", 1)
+        fanout.work(world.database, world.matcher)
     assert world.trigger("evaluate").waiting == 0
-    monkeypatch.undo()
     world.clock.advance(fanout.LATER_S)
     work(world)
     assert world.trigger("evaluate").waiting == 2
