@@ -35,9 +35,9 @@ def of_columns(columns: tuple[Column, ...]) -> list[Rule]:
         if not column.nullable:
             made.append(Rule(f"{name}-null", (name,), f"{name} must not be null", _given))
         if column.kind == "string":
-            made.append(
-                Rule(f"NullHandling-A-002 {name}", (name,), f"{name} must not be a placeholder", _no_placeholder)
-            )
+            named = name.startswith("x_") or name.endswith(("Id", "Name"))  # what people name may be called "unknown"
+            holds = _not_empty if named else _no_placeholder
+            made.append(Rule(f"NullHandling-A-002 {name}", (name,), f"{name} must not be a placeholder", holds))
         elif column.kind == "decimal":
             made.append(Rule(f"NumericFormat-A {name}", (name,), f"{name} must be a plain number", _whole))
         elif column.kind == "time":
@@ -51,6 +51,10 @@ def of_columns(columns: tuple[Column, ...]) -> list[Rule]:
 
 def _given(value: Any) -> bool:
     return value is not None
+
+
+def _not_empty(value: Any) -> bool:
+    return value is None or bool(value.strip())
 
 
 def _no_placeholder(value: Any) -> bool:

@@ -57,11 +57,16 @@ def test_a_commitment_that_is_whole_breaks_no_rule(good: Any) -> None:
 
 @pytest.mark.parametrize("column", columns.exported("1.2"), ids=lambda column: column.name)
 def test_a_value_of_another_kind_is_found_in_every_column(good: Any, column: columns.Column) -> None:
-    wrong = {"string": "N/A", "decimal": "1,5", "time": "2026-07-01T02:00:00+02:00", "json": '{"a":{"b":1}}'}
+    wrong = {"string": "", "decimal": "1,5", "time": "2026-07-01T02:00:00+02:00", "json": '{"a":{"b":1}}'}
     if column.kind in wrong:
         assert any(rule.endswith(f" {column.name}") for rule in findings(good, **{column.name: wrong[column.kind]}))
     if not column.nullable:
         assert f"{column.name}-null" in findings(good, **{column.name: None})
+
+
+def test_a_placeholder_is_found_where_nobody_gives_names(good: Any) -> None:
+    assert "NullHandling-A-002 ChargeDescription" in findings(good, ChargeDescription="N/A")
+    assert findings(good, SubAccountId="na", SubAccountName="na", x_Function="undefined") == []
 
 
 BROKEN: list[tuple[str, int, dict[str, Any]]] = [
