@@ -38,6 +38,21 @@ def count(steps: int, pace: float, path: str = "", *, ctx: tl.Context = tl.INJEC
     return {"sum": state["sum"], "began": first, "attempt": ctx.attempt}
 
 
+@tl.step(gpu="A100", checkpoint=tl.Checkpoint(every="1h"), grace=30)
+def patient(steps: int, path: str, *, ctx: tl.Context = tl.INJECTED) -> int:
+    """Train and save only when told to stop; the second attempt says where it began."""
+    ctx.checkpoint.register(state={"sum": 0})
+    start = ctx.checkpoint.restore()
+    if start is not None:
+        return start.step
+    for step in range(steps):
+        with open(path, "w") as file:
+            file.write(str(step))
+        time.sleep(0.05)
+        ctx.checkpoint.step(step + 1)
+    return -1
+
+
 @tl.step(gpu="A100", checkpoint=tl.Checkpoint(every="1h"), grace=8)
 def stuck(how: str, path: str, *, ctx: tl.Context = tl.INJECTED) -> dict:
     """Train five steps, then never return from the sixth in the first attempt."""
