@@ -30,9 +30,9 @@ from trainlet.core.settings import Settings
 from trainlet.core.specs import Entry, FunctionSpec
 from trainlet.core.triggers import Flow, Parameter, Poll, Program, Subscription
 from trainlet_functions.api.app import create_app
-from trainlet_functions.state import functions, schema, tokens
+from trainlet_functions.state import functions, tokens
 from trainlet_functions.state.database import Database
-from trainlet_functions.triggers import places, polling, registry
+from trainlet_functions.triggers import places, polling, registry, tables
 from trainlet_functions.triggers.engine import Engine
 from trainlet_functions.triggers.matching import Matcher
 
@@ -107,7 +107,7 @@ def measure_latency(stand: Stand, count: int = 200) -> dict[str, float]:
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    number = sa.select(sa.func.count()).select_from(schema.firings)
+    number = sa.select(sa.func.count()).select_from(tables.firings)
     took: list[float] = []
     cpu_s = time.process_time()
     for index in range(count):

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from trainlet_functions.state import schema
 from trainlet_functions.state.database import Database
+from trainlet_functions.triggers import tables
 
 _LOG = logging.getLogger(__name__)
-_FIRINGS = schema.firings
+_FIRINGS = tables.firings
 AGAIN_S = 2.0
 MOST_PAUSE_S = 60.0
 

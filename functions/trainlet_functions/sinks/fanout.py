@@ -20,12 +20,12 @@ from trainlet_functions.sinks import letters, registry
 from trainlet_functions.state import outbox, schema
 from trainlet_functions.state.database import Database, Transaction, dumps, loads
 from trainlet_functions.state.problems import TooManyWaiting
-from trainlet_functions.triggers import intake
+from trainlet_functions.triggers import intake, tables
 from trainlet_functions.triggers.matching import Matcher
 
 _MOST_OUTPUT = 64 * 1024  # characters of results that travel with an event
 LATER_S = 5.0  # when events are handed on that a full queue did not take
-_OUTBOX, _SINKS, _RUNS, _FIRINGS = schema.outbox, schema.sinks, schema.runs, schema.firings
+_OUTBOX, _SINKS, _RUNS, _FIRINGS = schema.outbox, schema.sinks, schema.runs, tables.firings
 
 
 def work(database: Database, matcher: Matcher) -> int:

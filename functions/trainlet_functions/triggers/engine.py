@@ -11,13 +11,12 @@ import logging
 import sqlalchemy as sa
 
 from trainlet.core.errors import TrainletError
-from trainlet_functions.state import schema
 from trainlet_functions.state.database import Database
-from trainlet_functions.triggers import flow, intake, polling, ticks
+from trainlet_functions.triggers import flow, intake, polling, tables, ticks
 from trainlet_functions.triggers.matching import Matcher
 
 _LOG = logging.getLogger(__name__)
-_TABLE = schema.triggers
+_TABLE = tables.triggers
 BROKEN_S = 60.0  # how long a trigger that fails in the engine itself is left alone
 FORGET_S = 3600.0
 

@@ -17,13 +17,13 @@ from trainlet.core.models import canonical_json, sha256_hex
 from trainlet.core.protocols import ObjectStore
 from trainlet.core.specs import dns_label
 from trainlet.core.triggers import CHAIN, KubeflowStart, Schedule, Subscription
-from trainlet_functions.state import runs, schema
+from trainlet_functions.state import runs
 from trainlet_functions.state.database import Transaction
-from trainlet_functions.triggers import intake, mappings
+from trainlet_functions.triggers import intake, mappings, tables
 
 TRIGGER_LABEL = "trainlet.dev/trigger"
 EVENTS_LABEL = "trainlet.dev/events"
-_TABLE, _MATCHES, _EVENTS, _FIRINGS = schema.triggers, schema.matches, schema.events, schema.firings
+_TABLE, _MATCHES, _EVENTS, _FIRINGS = tables.triggers, tables.matches, tables.events, tables.firings
 _UNLIMITED = 2**62  # a long list of parameters stays inline: the store is not written to inside of a transaction
 
 

@@ -18,9 +18,9 @@ from trainlet.core.triggers import Flow, Schedule, Subscription
 from trainlet_functions.billing import budgets, spending
 from trainlet_functions.state import functions, runs, schema
 from trainlet_functions.state.database import Transaction
-from trainlet_functions.triggers import firing, intake
+from trainlet_functions.triggers import firing, intake, tables
 
-_TABLE, _MATCHES, _FIRINGS, _RUNS = schema.triggers, schema.matches, schema.firings, schema.runs
+_TABLE, _MATCHES, _FIRINGS, _RUNS = tables.triggers, tables.matches, tables.firings, schema.runs
 _AGAIN_S = 60.0  # when a budget is looked at again: whoever owns it may raise it at any time
 _AT_ONCE = 20  # runs that one look starts; a longer queue is looked at again at once
 

@@ -19,12 +19,11 @@ from trainlet.core.errors import AccessError, ConflictError, NotFoundError, User
 from trainlet.core.events import Event
 from trainlet.core.hooks import CLOUDEVENTS, HookCreate, HookSecret, HookView, Scheme
 from trainlet_functions.signatures import Signer
-from trainlet_functions.state import schema
 from trainlet_functions.state.database import Transaction, dumps, loads
-from trainlet_functions.triggers import sources, webhooks
+from trainlet_functions.triggers import sources, tables, webhooks
 from trainlet_functions.triggers.adapters import ADAPTERS
 
-_TABLE = schema.hooks
+_TABLE = tables.hooks
 _PREFIX = "tlh_"  # tells people and secret scanners what it is
 _USED_S = 60.0  # how exact the time of the last use is
 _DEFAULTS: Mapping[str, Scheme] = {

@@ -17,15 +17,15 @@ from trainlet.core.errors import ConflictError, UserError
 from trainlet.core.events import MAX_DATA_BYTES, Event
 from trainlet.core.models import sha256_hex
 from trainlet.core.triggers import CHAIN, MAX_WAITING
-from trainlet_functions.state import schema
 from trainlet_functions.state.database import Transaction, dumps, loads
 from trainlet_functions.state.problems import TooManyWaiting
+from trainlet_functions.triggers import tables
 from trainlet_functions.triggers.matching import Compiled, Matcher
 
 KEPT_S = 35 * 24 * 3600.0  # how long an event is known: a repetition within it changes nothing
 COLLECTING = "collecting events"
 _CHUNK = 500
-_INBOX, _EVENTS, _TRIGGERS, _MATCHES = schema.inbox, schema.events, schema.triggers, schema.matches
+_INBOX, _EVENTS, _TRIGGERS, _MATCHES = tables.inbox, tables.events, tables.triggers, tables.matches
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,10 @@ import sqlalchemy as sa
 
 from trainlet.core.events import Event
 from trainlet.core.triggers import Flow, Subscription
-from trainlet_functions.state import schema
 from trainlet_functions.state.database import Transaction
-from trainlet_functions.triggers import filters
+from trainlet_functions.triggers import filters, tables
 
-_TABLE = schema.triggers
+_TABLE = tables.triggers
 _KEPT = 64  # projects whose compiled subscriptions stay in memory
 
 
@@ -78,13 +77,13 @@ class Matcher:
 
 def version_of(tx: Transaction, project: str) -> int:
     """Return how often the triggers of a project have changed."""
-    table = schema.trigger_books
+    table = tables.trigger_books
     return int(tx.conn.execute(sa.select(table.c.version).where(table.c.project == project)).scalar() or 0)
 
 
 def changed(tx: Transaction, project: str) -> None:
     """Note that the triggers of a project have changed: every process compiles them anew."""
-    table = schema.trigger_books
+    table = tables.trigger_books
     if not tx.run(table.update().where(table.c.project == project).values(version=table.c.version + 1)):
         tx.insert(table, project=project, version=1)
 

@@ -16,13 +16,12 @@ from trainlet.core.clocks import rfc3339
 from trainlet.core.errors import TrainletError
 from trainlet.core.triggers import OBJECT_CREATED, Poll, Subscription
 from trainlet_functions.batches import batches
-from trainlet_functions.state import schema
 from trainlet_functions.state.database import Database, Transaction
-from trainlet_functions.triggers import intake, places
+from trainlet_functions.triggers import intake, places, tables
 from trainlet_functions.triggers.matching import Matcher
 
 _PART = 500
-_TABLE, _SEEN = schema.triggers, schema.polled
+_TABLE, _SEEN = tables.triggers, tables.polled
 
 
 def due(tx: Transaction, limit: int = 20) -> list[sa.Row[Any]]:

@@ -13,12 +13,12 @@ from trainlet.core.durations import nearest
 from trainlet.core.errors import ConflictError, NotFoundError, UserError
 from trainlet.core.events import from_json
 from trainlet.core.triggers import Schedule, Subscription, TriggerView, Watch
-from trainlet_functions.state import functions, schema
+from trainlet_functions.state import functions
 from trainlet_functions.state.database import Transaction, plain
-from trainlet_functions.triggers import filters, firing, flow, mappings, matching, ticks, watches
+from trainlet_functions.triggers import filters, firing, flow, mappings, matching, tables, ticks, watches
 
 MAX_TRIGGERS = 10_000  # of one project
-_TABLE, _MATCHES, _FIRINGS = schema.triggers, schema.matches, schema.firings
+_TABLE, _MATCHES, _FIRINGS = tables.triggers, tables.matches, tables.firings
 
 
 def put(tx: Transaction, project: str, name: str, spec: Subscription | Schedule) -> TriggerView:
@@ -144,7 +144,7 @@ def delete(tx: Transaction, project: str, name: str, kind: str) -> None:
     row(tx, project, name, kind)
     held = (_MATCHES.c.project == project) & (_MATCHES.c.trigger == name) & (_MATCHES.c.state == "held")
     tx.run(_MATCHES.update().where(held).values(state="skipped", reason="its trigger was removed"))
-    seen = schema.polled
+    seen = tables.polled
     tx.run(seen.delete().where((seen.c.project == project) & (seen.c.trigger == name)))
     tx.run(_TABLE.delete().where(_this(project, name)))
     matching.changed(tx, project)

@@ -14,12 +14,11 @@ import sqlalchemy as sa
 from trainlet.core import envelopes, events
 from trainlet.core.errors import UserError
 from trainlet.core.triggers import SCHEDULE_DUE, Schedule
-from trainlet_functions.state import schema
 from trainlet_functions.state.database import Transaction
-from trainlet_functions.triggers import flow, intake, moments
+from trainlet_functions.triggers import flow, intake, moments, tables
 from trainlet_functions.triggers.matching import Compiled, Matcher
 
-_TABLE, _MATCHES = schema.triggers, schema.matches
+_TABLE, _MATCHES = tables.triggers, tables.matches
 LATE_S = 60.0  # a moment that is later than this was missed, and the catch-up policy decides
 MOST = 1000  # moments that one look makes up for
 SHOWN = 20  # missed moments that leave a trace each when nothing makes up for them

@@ -11,10 +11,10 @@ from trainlet.core.errors import NotFoundError
 from trainlet.core.triggers import EventView, MatchView
 from trainlet_functions.state import schema
 from trainlet_functions.state.database import Transaction
-from trainlet_functions.triggers import intake, registry
+from trainlet_functions.triggers import intake, registry, tables
 from trainlet_functions.triggers.matching import Matcher, compiled
 
-_EVENTS, _MATCHES, _TRIGGERS, _RUNS = schema.events, schema.matches, schema.triggers, schema.runs
+_EVENTS, _MATCHES, _TRIGGERS, _RUNS = tables.events, tables.matches, tables.triggers, schema.runs
 
 
 def get(tx: Transaction, project: str, number: int) -> EventView:
@@ -24,7 +24,7 @@ def get(tx: Transaction, project: str, number: int) -> EventView:
 
 def by_id(tx: Transaction, project: str, event_id: str) -> list[EventView]:
     """Return the events with this id, one of each source."""
-    inbox = schema.inbox
+    inbox = tables.inbox
     where = (inbox.c.project == project) & (inbox.c.id == event_id)
     numbers = [row.event for row in tx.all(sa.select(inbox.c.event).where(where).order_by(inbox.c.event))]
     return [get(tx, project, number) for number in numbers]

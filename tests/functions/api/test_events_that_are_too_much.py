@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trainlet.core.triggers import MAX_WAITING
-from trainlet_functions.state import schema
+from trainlet_functions.triggers import tables
 
 TEN_MB = "x" * 10_000_000
 EVENT = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
@@ -64,11 +64,11 @@ def test_a_storm_is_told_to_come_again_and_its_events_are_taken_later(stand: Any
     }
     assert person("PUT", "/v1/subscriptions/e", subscription).status_code == 200
     with stand.database.write() as tx:
-        tx.run(schema.triggers.update().values(waiting=MAX_WAITING))
+        tx.run(tables.triggers.update().values(waiting=MAX_WAITING))
     media = {"Content_Type": "application/cloudevents+json"}
     answer = person("POST", "/v1/events", EVENT, **media)
     assert answer.status_code == 429 and "wait for e already" in answer.json["detail"]
     assert person("GET", "/v1/events").json["items"] == []
     with stand.database.write() as tx:
-        tx.run(schema.triggers.update().values(waiting=0))
+        tx.run(tables.triggers.update().values(waiting=0))
     assert person("POST", "/v1/events", EVENT, **media).json == {"items": ["1"], "new": 1, "matched": 1}

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from trainlet.core import envelopes
 from trainlet.core.specs import FunctionSpec
 from trainlet.core.triggers import OBJECT_CREATED, SCHEDULE_DUE, Watch
-from trainlet_functions.state import schema
+from trainlet_functions.triggers import tables
 
 BROUGHT = {
     "ce-specversion": "1.0",
@@ -63,7 +63,7 @@ def schedule(stand: Any, person: Any, program: dict[str, Any]) -> str:
     assert person("PUT", "/v1/schedules/yearly", body).status_code == 200
     with stand.database.write() as tx:
         tx.run(
-            schema.triggers.update().values(tick_ns=1_767_232_800_000_000_000)
+            tables.triggers.update().values(tick_ns=1_767_232_800_000_000_000)
         )  # 2026-01-01, two in the night of UTC
     return "/v1/projects/p/brokered/yearly"
 
@@ -174,13 +174,13 @@ def test_a_beat_of_the_clusters_clock_fires_a_moment_that_has_come_once(stand: A
         sent = {**BROUGHT, "ce-type": "dev.knative.sources.ping", "ce-id": f"random-{beat}"}
         assert broker.post(schedule, data=b'{"look": "now"}', headers=sent).status_code == 202
     with stand.database.read() as tx:
-        rows = tx.all(sa.select(schema.events.c.type, schema.events.c.id))
+        rows = tx.all(sa.select(tables.events.c.type, tables.events.c.id))
     assert [(row.type, row.id) for row in rows] == [(SCHEDULE_DUE, "2026-01-01T02:00:00Z")]
 
 
 def test_a_clock_that_is_early_fires_nothing(stand: Any, broker: Any, schedule: str) -> None:
     with stand.database.write() as tx:
-        tx.run(schema.triggers.update().values(tick_ns=tx.now_ns + 10**12))
+        tx.run(tables.triggers.update().values(tick_ns=tx.now_ns + 10**12))
     assert broker.post(schedule, data=b"{}", headers=BROUGHT).status_code == 202
     with stand.database.read() as tx:
-        assert tx.all(sa.select(schema.events.c.id)) == []
+        assert tx.all(sa.select(tables.events.c.id)) == []

@@ -12,9 +12,9 @@ from trainlet.core import events, wire
 from trainlet.core.clocks import ManualClock
 from trainlet.core.specs import Entry, FunctionSpec
 from trainlet.core.triggers import Flow, Parameter, Program, Schedule, Subscription, TriggerView
-from trainlet_functions.state import functions, runs, schema
+from trainlet_functions.state import functions, runs
 from trainlet_functions.state.database import Database
-from trainlet_functions.triggers import intake, registry, trails
+from trainlet_functions.triggers import intake, registry, tables, trails
 from trainlet_functions.triggers.engine import Engine
 from trainlet_functions.triggers.matching import Matcher
 
@@ -109,7 +109,7 @@ class World:
 
     def runs(self) -> list[wire.RunView]:
         """Return the runs that triggers started, in the order of their start."""
-        table = schema.firings
+        table = tables.firings
         with self.database.read() as tx:
             started = tx.all(sa.select(table.c.run_id).order_by(table.c.number))
             return [runs.get(tx, PROJECT, row.run_id) for row in started]

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from trainlet.core import events
-from trainlet_functions.state import schema
-from trainlet_functions.triggers import intake, registry, trails
+from trainlet_functions.triggers import intake, registry, tables, trails
 from trainlet_functions.triggers.engine import Engine
 from trainlet_functions.triggers.matching import Matcher
 
@@ -148,10 +147,10 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def no_event_has_two_runs_of_one_trigger(self) -> None:
-        table = schema.matches
+        table = tables.matches
         with self.world.database.read() as tx:
             rows = tx.all(sa.select(table.c.trigger, table.c.event, table.c.replay))
-            waiting = {row.name: row.waiting for row in tx.all(sa.select(schema.triggers))}
+            waiting = {row.name: row.waiting for row in tx.all(sa.select(tables.triggers))}
             held = Counter(row.trigger for row in tx.all(sa.select(table.c.trigger).where(table.c.state == "held")))
         assert len(rows) == len(set(rows))
         assert {name: held[name] for name in NAMES} == waiting, "what waits is counted"

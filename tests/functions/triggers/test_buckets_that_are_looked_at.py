@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from trainlet.core.triggers import OBJECT_CREATED, Flow, Parameter, Poll, Subscription
-from trainlet_functions.state import schema
-from trainlet_functions.triggers import places, polling, registry
+from trainlet_functions.triggers import places, polling, registry, tables
 
 PROJECT = "default"
 OWNER = "123456789012"  # moto's only account
@@ -189,4 +188,4 @@ def test_a_place_of_any_size_is_taken_in_parts_and_never_held_as_a_whole(
     look(now)
     assert max(parts) == polling._PART and sum(parts) == told == 2 * 3210
     with now.database.read() as tx:
-        assert len(tx.all(schema.polled.select())) == 3210
+        assert len(tx.all(tables.polled.select())) == 3210

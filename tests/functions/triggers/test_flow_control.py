@@ -13,7 +13,7 @@ from trainlet.core.triggers import MAX_WAITING, Allowance, Breaker, Parameter, P
 from trainlet_functions.billing import budgets
 from trainlet_functions.state import functions, schema
 from trainlet_functions.state.problems import TooManyWaiting
-from trainlet_functions.triggers import intake, registry
+from trainlet_functions.triggers import intake, registry, tables
 
 PROJECT = "default"
 
@@ -173,7 +173,7 @@ def test_a_loop_of_events_and_runs_stops_at_the_guard(world: Any) -> None:
     assert state == "skipped" and "loop guard" in reason and "other -> retrain" in reason
     assert world.given() == ["b"]
     with world.database.read() as tx:
-        assert [row.chain for row in tx.all(schema.firings.select())] == ["other,retrain"]
+        assert [row.chain for row in tx.all(tables.firings.select())] == ["other,retrain"]
 
 
 def test_a_loop_that_is_allowed_goes_round_as_often_as_was_said(world: Any) -> None:
@@ -197,10 +197,10 @@ def test_a_budget_holds_what_it_cannot_pay_for_until_the_next_period(world: Any)
         world.end(run.id)
     assert len(world.runs()) == 3, "they cost nothing in the end"
     with world.database.write() as tx:
-        tx.run(schema.firings.update().values(cost_nano=5_000_000_000))
+        tx.run(tables.firings.update().values(cost_nano=5_000_000_000))
     world.end(world.runs()[2].id)
     with world.database.write() as tx:
-        tx.run(schema.firings.update().values(cost_nano=5_000_000_000))
+        tx.run(tables.firings.update().values(cost_nano=5_000_000_000))
     world.send("d")
     world.work()
     assert "the budget is spent (15.00 of 10.00)" in waits(world)
@@ -212,12 +212,12 @@ def test_a_storm_of_events_is_refused_before_the_queue_is_endless_and_nothing_of
     world.subscribe()
     world.do(registry.pause, PROJECT, "retrain", "storm")
     with world.database.write() as tx:
-        tx.run(schema.triggers.update().values(waiting=MAX_WAITING - 1))
+        tx.run(tables.triggers.update().values(waiting=MAX_WAITING - 1))
     storm = [events.make("com.example.created", "/storm", str(number), {"uri": "x"}) for number in range(2)]
     with pytest.raises(TooManyWaiting, match="wait for retrain already"):
         world.do(intake.take, PROJECT, storm, world.matcher)
     with world.database.read() as tx:
-        assert tx.all(schema.events.select()) == []
+        assert tx.all(tables.events.select()) == []
     world.do(intake.take, PROJECT, storm[:1], world.matcher)
 
 

@@ -12,8 +12,7 @@ import sqlalchemy as sa
 
 from trainlet.core.errors import AccessError, UserError
 from trainlet.core.triggers import Parameter, Poll, Subscription
-from trainlet_functions.state import schema
-from trainlet_functions.triggers import places, polling, registry
+from trainlet_functions.triggers import places, polling, registry, tables
 
 PROJECT = "default"
 
@@ -139,4 +138,4 @@ def test_removing_a_trigger_forgets_what_it_saw(world: Any, folder: Path) -> Non
     look(world)
     world.do(registry.delete, PROJECT, "retrain", "event")
     with world.database.read() as tx:
-        assert tx.all(sa.select(schema.polled)) == []
+        assert tx.all(sa.select(tables.polled)) == []

@@ -14,7 +14,7 @@ from trainlet.core import wire
 from trainlet.core.triggers import Flow, Parameter, Subscription
 from trainlet_functions.sinks import fanout
 from trainlet_functions.state import runs, schema
-from trainlet_functions.triggers import intake, registry, trails
+from trainlet_functions.triggers import intake, registry, tables, trails
 
 PROJECT = "default"
 ENDED = "dev.trainlet.run.succeeded"
@@ -163,7 +163,7 @@ def test_whatever_starts_whatever_it_comes_to_an_end(
         begin(world, "first", "p0")
         end(world, "first")
         end_all(world)
-        for row in world.look(lambda tx: tx.all(schema.firings.select())):
+        for row in world.look(lambda tx: tx.all(tables.firings.select())):
             names = row.chain.split(",")
             assert all(names.count(name) <= 2 for name in names)
     finally:
