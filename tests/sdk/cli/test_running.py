@@ -176,6 +176,30 @@ def test_cancel_from_another_process_ends_the_follower_with_1(trainlet, home, tm
     assert process.returncode == 1 and "was cancelled" in said
 
 
+def test_a_script_follows_the_log_cancels_and_resumes_a_run_of_another_process(trainlet, home, tmp_path):
+    command = [TRAINLET, "run", "flow.py:counting", "-p", "steps=120", "-p", "pace=0.05"]
+    quiet = {"stderr": subprocess.DEVNULL, "text": True, "cwd": tmp_path}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, **quiet) as running:
+        assert running.stdout is not None
+        name = run_id(running.stdout.readline())
+        with subprocess.Popen([TRAINLET, "logs", "-f", name, "--json"], stdout=subprocess.PIPE, **quiet) as following:
+            assert following.stdout is not None
+            first = [json.loads(following.stdout.readline()) for _ in range(5)]
+            assert [line["text"] for line in first] == [f"step {step}" for step in range(5)]
+            cancelled = trainlet("cancel", name, "--json")
+            assert cancelled.returncode == 0, cancelled.stderr
+            assert json.loads(cancelled.stdout)["id"] == name
+            assert json.loads(cancelled.stdout)["state"] == "canceled"
+            following.stdout.read()
+        assert following.returncode == 0, "the log ends with its run"
+        running.stdout.read()
+    resumed = trainlet("resume", name, "--json")
+    assert resumed.returncode == 0, resumed.stderr
+    view = json.loads(resumed.stdout)
+    assert (view["id"], view["state"], view["outputs"]) == (name, "succeeded", {"result": sum(range(120))})
+    assert [one["state"] for one in view["tasks"][0]["attempts"]] == ["canceled", "succeeded"]
+
+
 def test_a_reader_that_goes_away_is_no_error(trainlet, home, tmp_path):
     name = run_id(trainlet("run", "flow.py:counting", "-p", "steps=200").stdout)
     shell = f"{TRAINLET} logs {name} | head -n 1"
