@@ -34,6 +34,16 @@ class Query:
     minimum: float | None = None
     maximum: float | None = None
 
+    @property
+    def least(self) -> float | None:
+        """Return the smallest value; an integer must fit into the database."""
+        return -(2**63) if self.minimum is None and self.kind == "integer" else self.minimum
+
+    @property
+    def most(self) -> float | None:
+        """Return the largest value; an integer must fit into the database."""
+        return 2**63 - 1 if self.maximum is None and self.kind == "integer" else self.maximum
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -167,9 +177,9 @@ def _read_query(query: Query) -> Any:
     except ValueError as error:
         raise UserError(f"?{query.name}={text!r} is not a valid {query.kind}.") from error
     if query.kind != "string" and not (
-        (query.minimum is None or value >= query.minimum) and (query.maximum is None or value <= query.maximum)
+        (query.least is None or value >= query.least) and (query.most is None or value <= query.most)
     ):
-        raise UserError(f"?{query.name}={text} is out of range ({query.minimum} to {query.maximum}).")
+        raise UserError(f"?{query.name}={text} is out of range ({query.least} to {query.most}).")
     return value
 
 

@@ -81,7 +81,7 @@ def _operation(route: Any, schemas: dict[str, Any]) -> dict[str, Any]:
             kind = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
         parameters.append({"name": name, "in": "path", "required": True, "schema": kind})
     for query in route.query:
-        limits = {"minimum": query.minimum, "maximum": query.maximum}
+        limits = {"minimum": query.least, "maximum": query.most}
         kind = {"type": query.kind, **{key: value for key, value in limits.items() if value is not None}}
         parameters.append({"name": query.name, "in": "query", "schema": kind})
     problem = {"content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}}

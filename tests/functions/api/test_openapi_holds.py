@@ -31,3 +31,11 @@ def test_no_request_breaks_the_api(stand: Any) -> None:
             case.validate_response(answer, checks=(not_a_server_error,))
 
         once()
+
+
+def test_a_number_that_no_database_can_hold_is_the_callers_mistake(stand: Any) -> None:
+    headers = {"Authorization": f"Bearer {stand.token('client')}"}
+    client = create_app(stand).test_client()
+    for number in (2**63, -(2**63) - 1):
+        answer = client.get(f"/v1/events?cursor={number}", headers=headers)
+        assert (answer.status_code, "out of range" in answer.text) == (422, True), answer.text
