@@ -5,13 +5,11 @@ from __future__ import annotations
 import importlib
 import sys
 import textwrap
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from trainlet.bundles import locks
+from tests import tiny_wheels
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("around")]
 
@@ -30,30 +28,10 @@ def version(path: str, *, ctx: tl.Context = tl.INJECTED) -> list[str]:
 """
 
 
-def make_wheel(folder: Path, version: str) -> None:
-    """Write a wheel with one module that says its version."""
-    folder.mkdir(exist_ok=True)
-    info = f"tinything-{version}.dist-info"
-    files = {
-        "tinything.py": f"VERSION = {version!r}\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: tinything\nVersion: {version}\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    record = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
-    with zipfile.ZipFile(folder / f"tinything-{version}-py3-none-any.whl", "w") as archive:
-        for name, text in {**files, f"{info}/RECORD": record}.items():
-            archive.writestr(name, text)
-
-
 def test_a_step_has_its_packages_on_a_worker_and_its_attempts_share_one_environment(
     alone: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number in ("1.0", "2.0"):
-        make_wheel(tmp_path / "wheels", number)
-    monkeypatch.setenv("UV_NO_INDEX", "1")
-    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "wheels"))
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
-    locks._lock.cache_clear()
+    tiny_wheels.offer(tmp_path, monkeypatch)
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "packed.py").write_text(textwrap.dedent(SOURCE))
