@@ -70,6 +70,11 @@ def Checkpoint(  # noqa: N802 - reads as the value it makes
         keep = specs.Keep()
     elif not isinstance(keep, specs.Keep):
         keep = Keep(last=keep)
+    if keep.best > 1 and on_improve is None:
+        raise UserError(
+            f"Checkpoint(keep=Keep(best={keep.best})) does nothing without a metric to be best by. "
+            'Add on_improve=("val_loss", "min").'
+        )
     return specs.CheckpointPolicy(every_s=every_s, on_improve=on_improve, on_sigterm=on_sigterm, keep=keep)
 
 
@@ -270,6 +275,8 @@ def _secrets(given: dict[str, Any]) -> tuple[str, ...]:
         raise UserError(f'secrets={value!r} must be a list. Write secrets=["{value}"].')
     if not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
         raise UserError(f'secrets={value!r} must be a list of names, such as ["hf-token"].')
+    if "secrets" in given and not value:
+        raise UserError("secrets=[] does nothing. Name a secret, or leave the option out.")
     for one in value:
         try:
             label = specs.dns_label(one)

@@ -56,7 +56,9 @@ def platform(monkeypatch: pytest.MonkeyPatch) -> Platform:
         entry = Entry(module=function.__module__, qualname=function.__qualname__)
         return types.SimpleNamespace(digest="ab" * 32, entry=entry, imports=("numpy",), lock=None)
 
-    def local(graph: Graph, params: dict[str, Any], steps: dict[str, Any], *, isolated: bool = False) -> Any:
+    def local(
+        graph: Graph, params: dict[str, Any], steps: dict[str, Any], *, isolated: bool, max_parallel: int | None
+    ) -> Any:
         return start(graph, params, steps, tags={"isolated": str(isolated)}).answer
 
     stands_in = {"runs": {"start": start}, "rehearsals": {"local": local}, "bundles": {"build": build}}

@@ -86,6 +86,7 @@ def test_retries_are_a_number_or_an_object() -> None:
         ({"packages": "torch==2.4.1"}, 'packages=["torch==2.4.1"]'),
         ({"packages": "missing-requirements.txt"}, "no such file"),
         ({"packages": []}, "does nothing"),
+        ({"secrets": []}, "does nothing"),
         ({"secrets": "hf-token"}, 'secrets=["hf-token"]'),
         ({"secrets": ["HF_TOKEN"]}, '"hf-token"'),
         ({"secrets": ["a", "a"]}, "twice"),
@@ -115,6 +116,7 @@ def test_a_wrong_option_is_an_error_that_says_what_is_right(given: dict[str, Any
         ({"on_improve": ("", "min")}, "empty"),
         ({"every": "0s"}, "longer than zero"),
         ({"on_sigterm": "yes"}, "True or False"),
+        ({"keep": tl.Keep(best=5)}, "on_improve="),
     ],
 )
 def test_a_checkpoint_that_contradicts_itself_is_an_error(given: dict[str, Any], hint: str) -> None:
