@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainlet.core import descriptors
 from trainlet_functions import processes
 
 NAME = "worker.json"
@@ -45,7 +45,7 @@ class Foundling:
             return
         try:
             # Looked at again after the descriptor was opened: only now it cannot become another process.
-            while self.alive(variable) and not select.select([descriptor], [], [], 10 * POLL_S)[0]:
+            while self.alive(variable) and not descriptors.readable([descriptor], 10 * POLL_S):
                 continue
         finally:
             os.close(descriptor)

@@ -56,7 +56,13 @@ class NativeStep:
         self.label = steps.node_label(self._component_spec.name)
         self.returns: Any = Any
         self.options = SimpleNamespace(
-            resources=specs.Resources(), retries=specs.Retries(), checkpoint=None, image=None, packages=None
+            resources=specs.Resources(),
+            retries=specs.Retries(),
+            checkpoint=None,
+            image=None,
+            packages=None,
+            ranks=1,
+            secrets=(),
         )
 
     def __repr__(self) -> str:

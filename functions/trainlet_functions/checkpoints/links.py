@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import select
 import socket
 import time
 from dataclasses import dataclass
 from typing import Any
 
+from trainlet.core import descriptors
 from trainlet.core.errors import Fenced, PlatformError, TrainletError
 from trainlet_functions.checkpoints.log import State
 from trainlet_functions.checkpoints.receipts import Late
@@ -153,7 +153,7 @@ class Line:
             self._read(min(left, 1.0))
 
     def _read(self, wait_s: float) -> None:
-        while select.select([self._channel], [], [], wait_s)[0]:
+        while descriptors.readable([self._channel], wait_s):
             wait_s = 0
             try:
                 data = self._channel.recv(1 << 20)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import socket
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlet.client.stores import open_store
+from trainlet.core import descriptors
 from trainlet.core.errors import Fenced, PlatformError, TrainletError
 from trainlet.core.models import Value
 from trainlet.core.specs import CheckpointPolicy
@@ -100,7 +100,7 @@ class Sidecar:
     def run(self) -> None:
         """Serve orders; for the main thread."""
         while True:
-            ready, _, _ = select.select(list(self._sources), [], [], TICK_S if self._busy() else 1.0)
+            ready = descriptors.readable(self._sources, TICK_S if self._busy() else 1.0)
             for source in ready:
                 self._take(source)
             if self._acquire_by is not None and time.monotonic() >= self._acquire_next:

@@ -11,12 +11,12 @@ import contextlib
 import importlib
 import json
 import os
-import select
 import signal
 import socket
 import sys
 from typing import NoReturn
 
+from trainlet.core import descriptors
 from trainlet_functions import processes
 
 MAX_ORDER = 64 * 1024 * 1024
@@ -36,7 +36,7 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     children: set[int] = set()
     while True:
-        ready, _, _ = select.select([channel.fileno(), wake_read], [], [])
+        ready = descriptors.readable([channel.fileno(), wake_read])
         if wake_read in ready:
             os.read(wake_read, 4096)
             _report_ended(channel, children)

@@ -61,9 +61,13 @@ def _start(program: str, folder: Path) -> tuple[subprocess.Popen[bytes], str]:
         one.close()
     options = ["-s3.port.iceberg=0", "-s3.port.lance=0"]  # else ports that are the same for every server
     options += [f"-{name if 'grpc' in name else f'{name}.port'}={port}" for name, port in ports.items()]
+    # It takes keys in its environment for those of its administrator, and then refuses everybody else.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     command = [program, "server", "-ip=127.0.0.1", f"-dir={folder}", "-filer", "-s3", "-volume.max=20", *options]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([*command, "-master.volumeSizeLimitMB=64"], stdout=log, stderr=log, cwd=folder)
+        process = subprocess.Popen(
+            [*command, "-master.volumeSizeLimitMB=64"], stdout=log, stderr=log, cwd=folder, env=environment
+        )
     return process, f"http://127.0.0.1:{ports['s3']}"
 
 
