@@ -91,6 +91,7 @@ class _Task:
             return codecs.encode(result, self._store, allow_pickle=pickle, name="the result")
         finally:
             contexts.deactivate(token)
+            context.checkpoint.close()
 
     def _context(self, folder: Path) -> contexts.Context:
         prefix = f"runs/{self._key}"

@@ -132,6 +132,7 @@ class InProcess:
         finally:
             contexts.deactivate(token)
             told.end()
+            context.checkpoint.close()
 
     def _context(self, step: LocalStep, call: Call, attempt: int, told: Told) -> contexts.Context:
         task = f"{self._run_id}.{call.name}"

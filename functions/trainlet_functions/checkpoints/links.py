@@ -79,8 +79,9 @@ class Inline:
         return self.outcomes()
 
     def close(self) -> None:
-        """Let another writer in."""
+        """Let another writer in, and the memory go."""
         self._saver.close()
+        self._buffer.close()
 
 
 class Line:

@@ -136,8 +136,10 @@ class Buffer:
     def close(self) -> None:
         """Let go of the memory; the file stays while somebody else holds it."""
         self._map = None  # views that are still in use keep it alive
-        with contextlib.suppress(OSError):
-            os.close(self._descriptor)
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
 
     def _reserve(self, size_bytes: int) -> None:
         if self._map is not None and len(self._map) >= size_bytes:

@@ -9,6 +9,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import trainlet as tl
@@ -249,3 +250,27 @@ def test_an_interrupt_tells_the_steps_that_run_to_stop():
         with pytest.raises(KeyboardInterrupt):
             both.local()
     assert stopped.wait(20)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_leaves_no_file_open_and_no_staged_state_in_memory(fails: bool):
+    @tl.step(checkpoint=tl.Checkpoint(every=0.001))
+    def saves(*, ctx: tl.Context = tl.INJECTED) -> int:
+        ctx.checkpoint.register(state={"step": 0})
+        ctx.checkpoint.restore()
+        for step in range(3):
+            ctx.checkpoint.step(step + 1)
+        return 1 // (0 if fails else 1)
+
+    @tl.pipeline
+    def one() -> int:
+        return saves()
+
+    def run() -> int:
+        try:
+            one.local()
+        except ZeroDivisionError:
+            assert fails
+        return psutil.Process().num_fds()
+
+    assert run() == run()
