@@ -73,6 +73,7 @@ def test_T3_a_restored_database_finds_the_checkpoints_that_are_ahead_of_it(
     again = [int(step) for _, step, process in ran if process == ran[-1][2]]
     assert again == list(range(result["began"], STEPS)), "and the attempt after it did each step once"
     rows = sorted(run.usage().rows, key=lambda row: (row.device, row.start_s))
+    assert {row.epoch for row in rows} >= {run.task("count").view.epoch}
     shared = [(one, two) for one, two in pairwise(rows) if one.device == two.device and two.start_s < one.end_s]
     assert shared == [], "no second of a device is billed twice"
     assert run.usage().gpu_seconds == sum(row.end_s - row.start_s for row in rows)

@@ -64,11 +64,13 @@ class Meter:
             kind = "open" if kind == "heartbeat" and self._seq == 0 else kind
             task = self._claim.task
             elapsed_ns = self._clock.boot_ns() - self._start_ns
+            # A database that is restored gives an epoch out again: the claim's own time tells the two leases apart.
+            lease = f"{task.key}.{self._claim.epoch}.{self._claim.wall_anchor_ns:x}"
             events = [
                 LeaseEvent(
-                    id=f"{task.key}.{self._claim.epoch}.{index}:{self._seq}",
+                    id=f"{lease}.{index}:{self._seq}",
                     kind=kind,
-                    lease=f"{task.key}.{self._claim.epoch}.{index}",
+                    lease=f"{lease}.{index}",
                     seq=self._seq,
                     task=task.key,
                     epoch=self._claim.epoch,

@@ -189,8 +189,16 @@ def test_a_full_disk_does_not_stop_the_meter(
     assert caplog.text.count("No space left") == 1
 
 
+def test_M1_claims_of_the_same_epoch_are_leases_of_their_own(bench: Any, tmp_path: Path) -> None:
+    """A database that was restored gives an epoch out again, and what a dead worker had spooled of it comes in too."""
+    claim = bench.api.offered[bench.offer("def f(): pass", gpu=True)]
+    again = claim.model_copy(update={"wall_anchor_ns": claim.wall_anchor_ns + 1})
+    (one,), (other,) = (Meter(each, tmp_path, SystemClock()).read() for each in (claim, again))
+    assert one.lease != other.lease and one.id != other.id
+
+
 def test_M1_what_a_killed_worker_had_spooled_is_read(bench: Any) -> None:
-    bench.offer(STUBBORN, gpu=True)
+    claim = bench.api.offered[bench.offer(STUBBORN, gpu=True)]
     worker = bench.start()
     child_pid(bench)
     bench.api.away = True
@@ -199,5 +207,6 @@ def test_M1_what_a_killed_worker_had_spooled_is_read(bench: Any) -> None:
     worker.kill()
     worker.wait()
     left = spool.read_leftover(folder)
-    assert [(event.lease, event.task, event.device.virtual) for event in left] == [("run1.f.1.0", "run1.f", True)]
+    lease = f"run1.f.1.{claim.wall_anchor_ns:x}.0"
+    assert [(event.lease, event.task, event.device.virtual) for event in left] == [(lease, "run1.f", True)]
     assert all(event.elapsed_ns <= left[0].elapsed_ns for beat in bench.api.heartbeats for event in beat.usage)
