@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 FOCUS_PYTHON ?= python3.12
 
-.PHONY: demo test test-crash test-torch test-focus test-minimum test-newest test-image bench bench-checkpoint bench-events bench-knative bench-metering lint types layers locks locks-current check clean
+.PHONY: demo test test-crash test-torch test-focus test-functions test-minimum test-newest test-image bench bench-checkpoint bench-events bench-knative bench-metering lint types layers locks locks-current check clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)

@@ -115,6 +115,7 @@ class Platform:
             "relay": self._deliver,
             "demand": self._state_demand,
             "upkeep": self._keep_up,
+            "forgetting": self._forget,
             "triggers": self._work_triggers,
             "drivers": self._keep_drivers,
             "polls": self._poll_places,
@@ -314,6 +315,12 @@ class Platform:
                 watches = registry.watched(tx)
             self.backend.keep(kept, watches, projects)
             self._note_cold_starts({project for project, _ in kept})
+        self.closing.wait(KEEP_UP_S if self._supervisor.leading else TICK_S)
+        return 0.0
+
+    def _forget(self, _seen: int) -> float:
+        """Forget what was handed on and delivered long ago, however the backend is doing."""
+        if self._supervisor.leading:
             fanout.forget(self.database)
         self.closing.wait(KEEP_UP_S if self._supervisor.leading else TICK_S)
         return 0.0

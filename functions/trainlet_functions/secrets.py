@@ -29,6 +29,11 @@ def lookup(home: Path, name: str) -> str:
     return kept.get(home, name)
 
 
+def environment(home: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return the variables that hand secrets to a step; raises UserError as `lookup` does."""
+    return {variable(name): lookup(home, name) for name in names}
+
+
 class Masker:
     """Replaces the values of secrets in text."""
 

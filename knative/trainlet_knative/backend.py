@@ -26,7 +26,8 @@ _RECHECK_NS = 30_000_000_000
 _SERVING = "serving.knative.dev/v1"
 _JOB_SINK = "sinks.knative.dev/v1alpha1"
 _TRIGGER = ("eventing.knative.dev/v1", "Trigger")
-SELECTOR = f"app.kubernetes.io/managed-by=trainlet,{objects.FUNCTION}"
+OURS = ",".join(f"{name}={value}" for name, value in objects.MANAGED_BY.items())
+SELECTOR = f"{OURS},{objects.FUNCTION}"
 _KINDS = {  # by the label that says what an object belongs to
     objects.FUNCTION: {
         ("v1", "ServiceAccount"),
@@ -166,8 +167,9 @@ class KnativeBackend:
         self._lower_floors(namespace)
 
     def _keep_kind(self, folder: str, label: str, wanted: dict[str, dict[str, Any]], untouched: set[str]) -> None:
-        selector = f"app.kubernetes.io/managed-by=trainlet,{label}"
-        found = {f"{folder}/{one['metadata']['name']}": one for one in self._kubernetes.select(folder, selector)}
+        found = {
+            f"{folder}/{one['metadata']['name']}": one for one in self._kubernetes.select(folder, f"{OURS},{label}")
+        }
         for at, one in wanted.items():
             if at not in found or not covers(found[at], one):
                 _LOG.info("putting %s right", at)

@@ -10,10 +10,10 @@ from datetime import datetime
 from typing import Any
 
 from trainlet.core.wire import Deployment
+from trainlet_knative.objects import FUNCTION
 
 Objects = list[dict[str, Any]]
 _WAITING = frozenset({"ContainerCreating", "PodInitializing"})
-_LABEL = "trainlet.dev/function"
 
 
 def by_function(services: Objects, jobsinks: Objects, revisions: Objects, pods: Objects) -> dict[str, Deployment]:
@@ -21,9 +21,9 @@ def by_function(services: Objects, jobsinks: Objects, revisions: Objects, pods: 
     known = {one["metadata"]["name"]: one for one in revisions}
     found: dict[str, Deployment] = {}
     for one in (*services, *jobsinks):
-        function = one["metadata"]["labels"][_LABEL]
+        function = one["metadata"]["labels"][FUNCTION]
         revision = known.get(one.get("status", {}).get("latestCreatedRevisionName", ""))
-        theirs = [pod for pod in pods if pod["metadata"]["labels"].get(_LABEL) == function]
+        theirs = [pod for pod in pods if pod["metadata"]["labels"].get(FUNCTION) == function]
         found[function] = describe(one, revision, theirs)
     return found
 

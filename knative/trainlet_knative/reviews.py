@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from dataclasses import dataclass
+from typing import Any
 
 from trainlet.core.clocks import Clock, SystemClock
 from trainlet.core.errors import AccessError, PlatformError
@@ -87,9 +88,8 @@ class TokenReviewer:
             known = self._known.get(key)
         if known is not None and now_ns - known[0] < FRESH_S * 1e9:
             return known[1]
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": _spec(token)}
         try:
-            status = self._kubernetes.create(_PATH, body)["status"]
+            status = self._ask(token, AUDIENCE, EVENTS_AUDIENCE)
         except PlatformError:
             if known is not None and now_ns - known[0] < STALE_S * 1e9:
                 return known[1]
@@ -106,6 +106,13 @@ class TokenReviewer:
             self._known[key] = (now_ns, found)
         return found
 
+    def _ask(self, token: str, *audiences: str) -> dict[str, Any]:
+        """Return what Kubernetes says of a token that may be meant for any of the audiences."""
+        spec = {"token": token, "audiences": list(audiences)}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+        status: dict[str, Any] = self._kubernetes.create(_PATH, body)["status"]
+        return status
+
     def review_trigger(self, project: str, function: str, token: str) -> None:
         """Return when the token is that of the function's own Trigger, made for the function's workers.
 
@@ -117,9 +124,7 @@ class TokenReviewer:
             if now_ns - self._triggers.get(key, -(10**18)) < FRESH_S * 1e9:
                 return
         wanted = audience(self._cluster, project, function)
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
-                "spec": {"token": token, "audiences": [wanted]}}  # fmt: skip
-        status = self._kubernetes.create(_PATH, body)["status"]
+        status = self._ask(token, wanted)
         if not status.get("authenticated") or wanted not in (status.get("audiences") or []):
             raise AccessError(
                 f"The event's token is not one for {wanted}: {status.get('error') or 'Kubernetes does not accept it'}."
@@ -179,7 +184,3 @@ class TokenReviewer:
                 "training API."
             )
         return ClientIdentity(given, f"{namespace}.{pod}")
-
-
-def _spec(token: str) -> dict[str, object]:
-    return {"token": token, "audiences": [AUDIENCE, EVENTS_AUDIENCE]}

@@ -47,7 +47,7 @@ def _work(executor: inputs.ExecutorInput, order: orders.Order) -> int:
     written = outputs.Outputs(executor, order, store)
     task = _Task(executor, spec, store)
     try:
-        value = task.call(code, arguments, _secrets(spec, settings.home))
+        value = task.call(code, arguments, secrets.environment(settings.home, spec.secrets))
     except (Exception, SystemExit, StopTask) as error:  # noqa: BLE001 - the user's, and told as such
         info = failures.describe(error, str(code))
         say(f"{info.traceback.rstrip()}\ntrainlet: {spec.name} failed at {info.where or 'an unknown place'}.")
@@ -160,10 +160,6 @@ def _installed(name: str, version: str) -> bool:
         return importlib.metadata.version(name) == version
     except importlib.metadata.PackageNotFoundError:
         return False
-
-
-def _secrets(spec: FunctionSpec, home: Path) -> dict[str, str]:
-    return {secrets.variable(name): secrets.lookup(home, name) for name in spec.secrets}
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ class Isolated:
         outcome, python = Outcome("canceled"), sys.executable
         if spec.packages_lock is not None:
             python = str(environments.install(self._home, (folder / bundles.LOCK).read_text()))
-        values = {secrets.variable(name): secrets.lookup(self._home, name) for name in spec.secrets}
+        values = secrets.environment(self._home, spec.secrets)
         for attempt in range(1, spec.retries.times + 2):
             if self._stop is not None and not call.final:
                 return Outcome("canceled")

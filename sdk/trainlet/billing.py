@@ -202,6 +202,8 @@ def _add(
     zone: tzinfo,
     names: Sequence[str],
 ) -> None:
+    if row.end_s <= chosen.start_s or row.start_s >= chosen.end_s:
+        return  # read for its period's sake: a later one may correct it
     tags = tuple(sorted((name, text) for name, text in row.tags.items() if name in names or "*" in names))
     sign = -1 if row.kind == "reversal" else 1
     for begin, start_s, end_s, nano in _pieces(row, chosen, resolution, zone):

@@ -81,8 +81,7 @@ def _secrets(home: Path, steps: Mapping[str, Step[Any, Any]]) -> Iterator[None]:
     """Set the variables of the steps' secrets for the time of a run; all steps share this process and see all of them."""
     from trainlet_functions import secrets
 
-    names = {name for step in steps.values() for name in step.options.secrets}
-    values = {secrets.variable(name): secrets.lookup(home, name) for name in names}
+    values = secrets.environment(home, {name for step in steps.values() for name in step.options.secrets})
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

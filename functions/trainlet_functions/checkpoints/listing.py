@@ -124,15 +124,21 @@ def remove(store: ObjectStore, prefix: str, step: int) -> None:
     savers.remove(store, state, [gone[0].manifest, *gone[0].packs])
 
 
+def chosen(state: State, prefix: str, step: int | None) -> Commit:
+    """Return the commit of a step, of the newest when None is given; raises NotFoundError."""
+    commit = state.newest() if step is None else find(state, prefix, step)
+    if commit is None:
+        raise NotFoundError(f"There is no checkpoint under {prefix}.")
+    return commit
+
+
 def export(store: ObjectStore, prefix: str, path: Path, step: int | None = None) -> int:
     """Write a checkpoint's tensors as one verified `.safetensors` file; returns the step. The newest when None is given.
 
     What is no tensor goes into the file's metadata as JSON, under the name of each registered object.
     """
     state = Log(store, prefix).refresh()
-    commit = state.newest() if step is None else find(state, prefix, step)
-    if commit is None:
-        raise NotFoundError(f"There is no checkpoint under {prefix}.")
+    commit = chosen(state, prefix, step)
     manifest = manifests.read(store, prefix, commit)
     header: dict[str, object] = {
         "__metadata__": {

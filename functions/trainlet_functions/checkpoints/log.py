@@ -9,6 +9,7 @@ one writer at a time (`claims`).
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import time
@@ -141,13 +142,18 @@ class Log:
             raise damaged
         return self._state
 
+    @functools.cached_property
+    def broken(self) -> str:
+        """Say what the store does with writers that meet, empty when it is right; looked at once."""
+        return conditions.broken(self._store)
+
     def acquire(self, epoch: int | None = None) -> int:
         """Become the writer of this epoch (None: of the next one); returns it. Raises Fenced when a newer one was here.
 
         On a store that ignores conditions a given epoch must be nobody else's, and without one this raises
         `claims.Occupied` while there is another writer.
         """
-        if conditions.broken(self._store):
+        if self.broken:
             return self._acquire_alone(epoch)
         for _ in range(MAX_TRIES):
             self.refresh()
@@ -211,7 +217,7 @@ class Log:
 
     def amend(self, kind: Kind, change: Callable[[State], State], removed: tuple[str, ...] = ()) -> State:
         """Append from outside, in the name of whoever owns the log: for pins and removals by a person."""
-        alone = bool(conditions.broken(self._store))
+        alone = bool(self.broken)
         for _ in range(MAX_TRIES):
             state = self.refresh()
             try:

@@ -16,7 +16,7 @@ from trainlet.core.contexts import Emit
 from trainlet.core.errors import PlatformError, UserError
 from trainlet.core.protocols import ObjectStore
 from trainlet.core.specs import CheckpointPolicy
-from trainlet_functions.checkpoints import conditions, layouts, manifests, packs, receipts, retention
+from trainlet_functions.checkpoints import layouts, manifests, packs, receipts, retention
 from trainlet_functions.checkpoints.log import Commit, Log, State
 from trainlet_functions.checkpoints.receipts import Ranks
 from trainlet_functions.checkpoints.stages import Snapshot
@@ -111,7 +111,7 @@ class Saver:
         self._log.release()
 
     def _refuse_ranks(self) -> None:
-        seen = conditions.broken(self._store)
+        seen = self._log.broken
         if seen:
             raise UserError(
                 f"{self._ranks.world} ranks cannot save into {self._store.url}: {seen}, so it may have one writer only. "

@@ -6,7 +6,7 @@ has for it, so whoever follows the links can check every byte (docs/checkpoints.
 
 from __future__ import annotations
 
-from trainlet.core.errors import NotFoundError, UserError
+from trainlet.core.errors import UserError
 from trainlet.core.protocols import ObjectStore
 from trainlet.core.wire import CheckpointLinks
 from trainlet_functions.checkpoints import listing, manifests
@@ -28,10 +28,7 @@ def links(store: ObjectStore, prefix: str, step: int | None, valid_s: float) -> 
             f"{store.url} is no bucket, so nobody else can be given a link to it. Write the checkpoint to a file instead: "
             f"trainlet checkpoints export {prefix.removeprefix('runs/')} FILE"
         )
-    state = Log(store, prefix).refresh()
-    commit = state.newest() if step is None else listing.find(state, prefix, step)
-    if commit is None:
-        raise NotFoundError(f"There is no checkpoint under {prefix}.")
+    commit = listing.chosen(Log(store, prefix).refresh(), prefix, step)
     manifest = manifests.read(store, prefix, commit)
     bucket = Bucket(store.url)
     try:

@@ -218,13 +218,9 @@ class Attempt:
             traces.ENVIRONMENT: str(traces.of_attempt(task.run_id, task.key, task.labels, self._claim.epoch)),
             "PYTHONUNBUFFERED": "1",
         }
-        values: list[str] = []
-        for name in spec.secrets:
-            value = secrets.lookup(self._settings.home, name)
-            environment[secrets.variable(name)] = value
-            values.append(value)
-        self._masker = secrets.Masker(values)
-        return environment
+        values = secrets.environment(self._settings.home, spec.secrets)
+        self._masker = secrets.Masker(values.values())
+        return environment | values
 
     def _start(self, nursery: Nursery, bundle: str) -> None:
         spec, devices = self._claim.spec, self._claim.devices

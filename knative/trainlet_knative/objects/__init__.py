@@ -12,11 +12,12 @@ from trainlet.core.triggers import Watch
 from trainlet_knative.clusters import Cluster
 from trainlet_knative.objects import identities, jobs, policies, services, subscriptions, triggers
 from trainlet_knative.objects.checks import check
-from trainlet_knative.objects.names import FUNCTION, FUNCTION_EXTENSION, TRIGGER, Object
+from trainlet_knative.objects.names import FUNCTION, FUNCTION_EXTENSION, MANAGED_BY, TRIGGER, Object
 from trainlet_knative.objects.services import MIN_SCALE
 
 __all__ = [
-    "FUNCTION", "FUNCTION_EXTENSION", "MIN_SCALE", "TRIGGER", "Cluster", "Object", "all_objects", "trigger_objects",
+    "FUNCTION", "FUNCTION_EXTENSION", "MANAGED_BY", "MIN_SCALE", "TRIGGER", "Cluster", "Object", "all_objects",
+    "trigger_objects",
 ]  # fmt: skip
 
 
