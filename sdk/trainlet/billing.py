@@ -220,13 +220,12 @@ def _pieces(
     row: bills.Row, chosen: ranges.Span, resolution: Resolution, zone: tzinfo
 ) -> Iterator[tuple[int, int, int, int]]:
     """Cut a row at intervals and at the ends of the range; the pieces of its cost sum to it exactly."""
-    length, cost, at = row.end_s - row.start_s, row.cost_nano or 0, row.start_s
+    at = row.start_s
     while at < row.end_s:
         interval = _interval(at, resolution, zone)
         until = min(interval.end_s, row.end_s, *(edge for edge in (chosen.start_s, chosen.end_s) if edge > at))
-        nano = cost * (until - row.start_s) // length - cost * (at - row.start_s) // length
         if chosen.start_s <= at < chosen.end_s:
-            yield interval.start_s, at, until, nano
+            yield interval.start_s, at, until, row.cost_between(at, until)
         at = until
 
 

@@ -32,8 +32,8 @@ def usage(platform: Platform, run: str | None, task: str | None) -> wire.UsageRe
     reply=bills.UsageTotals,
     query=(
         Query("run"),
-        Query("start_s", "integer", minimum=946_684_800, maximum=253_370_764_800),
-        Query("end_s", "integer", minimum=946_684_800, maximum=253_370_764_800),
+        Query("start_s", "integer", minimum=ranges.EARLIEST_S, maximum=ranges.LATEST_S),
+        Query("end_s", "integer", minimum=ranges.EARLIEST_S, maximum=ranges.LATEST_S),
         Query("resolution", description="s, m, h or d (the default)"),
         Query(
             "group_by",
@@ -41,7 +41,7 @@ def usage(platform: Platform, run: str | None, task: str | None) -> wire.UsageRe
         ),
         Query("tz", description="the time zone in which hours and days begin"),
         Query("project", description="`*` for every project; needs an admin's token"),
-        Query("cursor", "integer", minimum=0, maximum=253_370_764_800),
+        Query("cursor", "integer", minimum=0, maximum=ranges.LATEST_S),
     ),
 )
 def usage_totals(

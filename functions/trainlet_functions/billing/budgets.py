@@ -22,7 +22,7 @@ from trainlet.core.durations import nearest
 from trainlet.core.errors import NotFoundError, UserError
 from trainlet.core.gpus import CATALOGUE
 from trainlet_functions.billing import spending
-from trainlet_functions.state import schema
+from trainlet_functions.state import schema, stops
 from trainlet_functions.state.database import Transaction
 
 _TABLE, _HOLDS, _TASKS = schema.budgets, schema.holds, schema.tasks
@@ -81,14 +81,14 @@ class Limit:
         following = datetime(date.year + date.month // 12, date.month % 12 + 1, 1, tzinfo=UTC)
         return first, int(following.timestamp()) // spending.DAY_S
 
-    def words(self, spent: int, now_ns: int, projects: bool) -> str:
+    def words(self, spent: int, now_ns: int) -> str:
         """Say in words that it is spent; the figures of other projects are left out."""
-        named = "the budget of the run" if self.run_id else f"the budget {self.name!r} of {self.terms.covers}"
+        named = stops.OF_RUN if self.run_id else f"the budget {self.name!r} of {self.terms.covers}"
         sums = f" ({amount(self.shown(spent), self.unit)} of {amount(self.shown(self.most), self.unit)})"
         kind = f" for {self.terms.sku}" if self.terms.sku else ""
         days = self.days(now_ns)
         again = "" if days is None else f", until {rfc3339(days[1] * spending.DAY_S * 10**9)}"
-        return f"{named}{kind} is spent{sums if projects else ''}{again}"
+        return f"{named}{kind} is spent{sums if self.is_private else ''}{again}"
 
     @property
     def is_private(self) -> bool:
@@ -129,6 +129,12 @@ def delete(tx: Transaction, name: str) -> None:
         raise _unknown(tx, name)
     for table in (schema.budget_notes, _HOLDS):
         tx.run(table.delete().where(table.c.budget == name))
+
+
+def find(tx: Transaction, name: str) -> Limit | None:
+    """Return a limit that was set, None when there is none of this name."""
+    row = tx.one(sa.select(_TABLE).where(_TABLE.c.name == name))
+    return None if row is None else _limit(row)
 
 
 def get(tx: Transaction, name: str, project: str | None = None) -> BudgetView:

@@ -12,6 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from trainlet_functions.batches import batches
 from trainlet_functions.billing import rating, reports
 from trainlet_functions.billing.prices import PriceList
 from trainlet_functions.metering.tables import leases
@@ -52,12 +53,11 @@ def count(tx: Transaction) -> set[tuple[str, str]]:
     return {(row.project, row.run_id) for row in rows}
 
 
-def recount(tx: Transaction) -> int:
-    """Count all leases anew, as after a change of prices that holds for the past; returns how many there are."""
-    rows = tx.all(sa.select(leases))
-    for start in range(0, len(rows), 10 * _CHUNK):
-        _count(tx, rows[start : start + 10 * _CHUNK])
-    return len(rows)
+def recount(tx: Transaction) -> None:
+    """Count all leases anew, as after a change of prices that holds for the past."""
+    stream = tx.conn.execute(sa.select(leases).execution_options(yield_per=10 * _CHUNK))
+    for rows in batches(stream, 10 * _CHUNK):
+        _count(tx, rows)
 
 
 def _count(tx: Transaction, rows: list[sa.Row[Any]]) -> None:
@@ -96,8 +96,8 @@ def _count(tx: Transaction, rows: list[sa.Row[Any]]) -> None:
 def _before(tx: Transaction, rows: list[sa.Row[Any]]) -> dict[tuple[str, str], dict[int, Use]]:
     found: dict[tuple[str, str], dict[int, Use]] = {}
     names = sorted({row.lease for row in rows})
-    for start in range(0, len(names), _CHUNK):
-        chosen = _OF_LEASE.c.lease.in_(names[start : start + _CHUNK])
+    for together in batches(names, _CHUNK):
+        chosen = _OF_LEASE.c.lease.in_(together)
         projects = _OF_LEASE.c.project.in_(sorted({row.project for row in rows}))
         for one in tx.all(sa.select(_OF_LEASE).where(projects & chosen)):
             found.setdefault((one.project, one.lease), {})[one.day] = (one.parts, one.cost_nano)
@@ -139,8 +139,8 @@ def of_runs(tx: Transaction, project: str, run_ids: Iterable[str]) -> dict[str, 
     names = sorted(set(run_ids))
     found: dict[str, Use] = dict.fromkeys(names, (0, 0))
     columns = (_SUMS.c.run_id, sa.func.sum(_SUMS.c.parts), sa.func.sum(_SUMS.c.cost_nano))
-    for start in range(0, len(names), _CHUNK):
-        where = (_SUMS.c.project == project) & _SUMS.c.run_id.in_(names[start : start + _CHUNK])
+    for together in batches(names, _CHUNK):
+        where = (_SUMS.c.project == project) & _SUMS.c.run_id.in_(together)
         for run_id, parts, nano in tx.conn.execute(sa.select(*columns).where(where).group_by(_SUMS.c.run_id)):
             found[run_id] = (int(parts), int(nano))
     return found

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from trainlet.core.bills import FULL_SHARE, Row
-from trainlet.core.clocks import rfc3339
+from trainlet_functions.exports import formats
 
 DAY_S = 86_400
 By = Literal["project", "run", "sku"]
@@ -38,7 +38,7 @@ def _empty(row: Row, name: str, day: int, by: By) -> dict[str, Any]:
         properties["namespace"] = row.project
     if by == "run":
         properties["controller"] = row.run_id
-    window = {"start": _moment(day), "end": _moment(day + DAY_S)}
+    window = {"start": formats.moment(day), "end": formats.moment(day + DAY_S)}
     start = {"name": name, "properties": properties, "window": window, "start": row.start_s, "end": row.end_s}
     return {**start, "x_Currency": row.currency, "x_DeviceSeconds": 0, "x_GpuPartSeconds": 0, "x_CostNano": 0}
 
@@ -49,15 +49,11 @@ def _finished(one: dict[str, Any]) -> dict[str, Any]:
     cost = one["x_CostNano"] / 1e9
     return {
         **one,
-        "start": _moment(one["start"]),
-        "end": _moment(one["end"]),
+        "start": formats.moment(one["start"]),
+        "end": formats.moment(one["end"]),
         "minutes": minutes,
         "gpuHours": hours,
         "gpuCount": hours * 60 / minutes,
         "gpuCost": cost,
         "totalCost": cost,
     }
-
-
-def _moment(second: int) -> str:
-    return rfc3339(second * 10**9).replace(".000Z", "Z")

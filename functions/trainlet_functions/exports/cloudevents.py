@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from trainlet.core.bills import FULL_SHARE, Row
-from trainlet.core.clocks import rfc3339
 from trainlet.core.errors import PlatformError, UserError
 from trainlet.core.models import canonical_json
 from trainlet_functions.batches import batches
+from trainlet_functions.exports import formats
 from trainlet_functions.exports.charges import NANO
 
 MEDIA = "application/cloudevents-batch+json"
@@ -45,6 +45,8 @@ def send(found: Iterable[dict[str, Any]], post: Callable[[bytes, str], int]) -> 
     for together in batches(found, BATCH):
         body = canonical_json(together)
         for attempt in range(TRIES):
+            if attempt:
+                time.sleep(random.uniform(0, 0.1 * 3 ** (attempt - 1)))
             status = post(body, MEDIA)
             if 200 <= status < 300:
                 break
@@ -53,7 +55,6 @@ def send(found: Iterable[dict[str, Any]], post: Callable[[bytes, str], int]) -> 
                     f"The sink refused a batch with HTTP {status} after {sent} events. Check its URL and "
                     "TRAINLET_SINK_TOKEN, and send the period again: the ids are the same."
                 )
-            time.sleep(random.uniform(0, 0.1 * 3**attempt))
         else:
             raise PlatformError(
                 f"The sink does not answer (HTTP {status or 'nothing'}) after {sent} events. Send the period again later: "
@@ -64,14 +65,13 @@ def send(found: Iterable[dict[str, Any]], post: Callable[[bytes, str], int]) -> 
 
 
 def _pieces(row: Row) -> Iterator[tuple[int, int, int]]:
-    cost, length = row.cost_nano or 0, row.end_s - row.start_s
     if row.kind == "rounding":
-        yield row.start_s, row.end_s, cost
+        yield row.start_s, row.end_s, row.cost_nano or 0
         return
     at = row.start_s
     while at < row.end_s:
         until = min(row.end_s, at - at % 60 + 60)
-        yield at, until, cost * (until - row.start_s) // length - cost * (at - row.start_s) // length
+        yield at, until, row.cost_between(at, until)
         at = until
 
 
@@ -100,8 +100,8 @@ def _event(row: Row, source: str, start_s: int, end_s: int, cost_nano: int) -> d
         "device": row.device,
         "virtual": "true" if row.virtual else "false",
         "billing_period": row.period,
-        "start": _moment(start_s),
-        "end": _moment(end_s),
+        "start": formats.moment(start_s),
+        "end": formats.moment(end_s),
         **({"corrects": row.corrects} if row.corrects else {}),
         **{f"tag_{name}": text for name, text in row.tags.items()},
     }
@@ -110,7 +110,7 @@ def _event(row: Row, source: str, start_s: int, end_s: int, cost_nano: int) -> d
         "type": _TYPES[row.kind],
         "source": source,
         "id": f"{row.id}:{start_s}+{end_s - start_s}",
-        "time": _moment(start_s),
+        "time": formats.moment(start_s),
         "subject": row.project,
         "datacontenttype": "application/json",
         "data": data,
@@ -122,7 +122,3 @@ def _decimal(parts: int, whole: int) -> str:
         return str(parts // whole)
     nano = (abs(parts) * NANO + whole // 2) // whole
     return f"{'-' if parts < 0 else ''}{nano // NANO}.{nano % NANO:09}"
-
-
-def _moment(second: int) -> str:
-    return rfc3339(second * NANO).replace(".000Z", "Z")

@@ -10,6 +10,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
+from trainlet.core.clocks import rfc3339
 from trainlet_functions.exports.columns import SCALE
 
 _NUMBER = re.compile(r"(-?)(\d+)(?:\.(\d+))?(?:[Ee](-?\d{1,3}))?", re.ASCII)
@@ -49,6 +50,11 @@ def seconds(text: str) -> int | str:
         return int(datetime.fromisoformat(text).astimezone(UTC).timestamp())
     except (ValueError, OverflowError):
         return text
+
+
+def moment(second: int) -> str:
+    """Return a time as `seconds` reads it."""
+    return rfc3339(second * 10**9).replace(".000Z", "Z")
 
 
 def is_unit(text: str) -> bool:

@@ -56,9 +56,17 @@ class Report:
         return not self.files.count and not self.focus and not (self.ledger and self.ledger.count)
 
 
-def verify(store: ObjectStore, folder: str, ledger: tuple[Snapshot, Iterable[Row]] | None = None) -> Report:
-    """Verify one export, against a snapshot of the ledger of the same period and scope too, where it is given."""
-    made = reading.manifest(store, folder)
+def verify(
+    store: ObjectStore,
+    folder: str,
+    ledger: tuple[Snapshot, Iterable[Row]] | None = None,
+    made: Manifest | None = None,
+) -> Report:
+    """Verify one export, against a snapshot of the ledger of the same period and scope too, where it is given.
+
+    `made` is its manifest, where it was read already.
+    """
+    made = made or reading.manifest(store, folder)
     report = Report(folder, made)
     with tempfile.TemporaryDirectory(prefix="trainlet-verify-") as place:
         for kind in ("parquet", "csv"):

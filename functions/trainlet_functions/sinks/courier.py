@@ -107,10 +107,9 @@ class Courier:
     def check(self, project: str, url: str) -> None:
         """Raise UserError or AccessError for an address that nothing may be sent to, or that is none."""
         parts = self._rule.check(project, url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        asked = asyncio.run_coroutine_threadsafe(self._find(parts.hostname or "", port), self._loop)
+        asked = asyncio.run_coroutine_threadsafe(self._address(project, parts), self._loop)
         try:
-            self._rule.judge(project, parts, asked.result(TIMEOUT_S))
+            asked.result(TIMEOUT_S)
         except (TimeoutError, OSError) as error:
             raise UserError(
                 f"The name {parts.hostname!r} of the sink is not known ({error}). Correct the URL."
@@ -135,8 +134,10 @@ class Courier:
         if self._http is not None:
             await self._http.aclose()
 
-    async def _find(self, host: str, port: int) -> list[str]:
-        return await self._resolve(host, port)
+    async def _address(self, project: str, parts: SplitResult) -> str:
+        """Return the address that may be sent to; raises AccessError when none may, OSError for an unknown name."""
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        return self._rule.judge(project, parts, await self._resolve(parts.hostname or "", port))
 
     async def _serve(self, sink: sa.Row[Any]) -> None:
         try:
@@ -186,9 +187,7 @@ class Courier:
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 parts = self._rule.check(project, url)
-                port = parts.port or (443 if parts.scheme == "https" else 80)
-                address = self._rule.judge(project, parts, await self._resolve(parts.hostname or "", port))
-                return await self._post(parts, address, headers, body)
+                return await self._post(parts, await self._address(project, parts), headers, body)
         except TimeoutError:
             return _Answer(None, f"it did not answer within {TIMEOUT_S:g} s")
         except (httpx.HTTPError, OSError) as error:

@@ -17,7 +17,7 @@ from trainlet.core.specs import dns_label
 from trainlet_functions.signatures import Signer
 from trainlet_functions.state import schema
 from trainlet_functions.state.database import Transaction, dumps, loads
-from trainlet_functions.triggers.webhooks import STANDARD_PREFIX
+from trainlet_functions.triggers import sources, webhooks
 
 MAX_SINKS = 50
 _TABLE, _LETTERS = schema.sinks, schema.letters
@@ -97,14 +97,13 @@ def row(tx: Transaction, project: str, name: str) -> sa.Row[Any]:
 
 def wants(types: list[str], kind: str) -> bool:
     """Say whether a sink with these types wants events of this one."""
-    return not types or any(kind.startswith(one[:-1]) if one.endswith("*") else kind == one for one in types)
+    return not types or sources.fits(kind, types)
 
 
 def secrets(tx: Transaction, signer: Signer, found: sa.Row[Any]) -> list[str]:
     """Return the secrets that sign what goes to a sink now, the newest first."""
-    before = found.previous_until_ns is not None and found.previous_until_ns > tx.now_ns
-    generations = [found.generation, *([found.generation - 1] if before else [])]
-    return [_secret(signer, found.project, found.name, generation) for generation in generations]
+    good = webhooks.generations(found, tx.now_ns)
+    return [_secret(signer, found.project, found.name, generation) for generation in good]
 
 
 def this(project: str, name: str) -> sa.ColumnElement[bool]:
@@ -152,7 +151,7 @@ def _name_of(url: str) -> str:
 
 
 def _secret(signer: Signer, project: str, name: str, generation: int) -> str:
-    return STANDARD_PREFIX + base64.b64encode(signer.derive("sink", project, name, generation)).decode()
+    return webhooks.STANDARD_PREFIX + base64.b64encode(signer.derive("sink", project, name, generation)).decode()
 
 
 def _shown(tx: Transaction, signer: Signer, project: str, name: str) -> SinkSecret:

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from trainlet.core import wire
 from trainlet.core.specs import FunctionSpec
+from trainlet_functions.billing import budgets
 from trainlet_functions.state import devices, functions, funds, outbox, schema, transitions
 from trainlet_functions.state.database import Transaction
 
@@ -79,7 +80,8 @@ class _Room:
                 return f"waiting for a CPU slot: all {tx.capacity.cpu_slots} are busy"
             self._slots -= 1
         if task.gpu:
-            payable = funds.choose(tx, task, spec)
+            bound = budgets.limits(tx, task.project, task.run_id)
+            payable = funds.choose(tx, task, spec, bound)
             if isinstance(payable, str):
                 return payable
             wanted = spec.resources.model_copy(update={"gpus": payable})
@@ -88,7 +90,7 @@ class _Room:
                 given = devices.allocate(tx, wanted, task.key, task.epoch + 1, self._reserved)
             if isinstance(given, str):
                 return given
-            funds.reserve(tx, task, spec, given)
+            funds.reserve(tx, task, spec, given, bound)
         self._workers[function] = self._workers.get(function, 0) + 1
         _dispatch(tx, task, spec)
         return None

@@ -112,8 +112,8 @@ def heartbeat(tx: Transaction, ref: AttemptRef, body: wire.HeartbeatRequest) -> 
     news = _news(tx, ref, body)
     task = transitions.touch(tx, ref.task, **news) if news or len(values) > 1 else ref.task
     if is_bound:
-        funds.renew(tx, task.key, ref.attempt.epoch)
-        task = tx.conn.execute(OF_KEY, {"this_key": task.key}).one()
+        fresh = tx.conn.execute(OF_KEY, {"this_key": task.key}).one()  # what it used may have stopped it
+        task = funds.renew(tx, fresh, ref.attempt.epoch)
     if task.stop_code is not None:
         values["told_to_stop"] = True
     change(tx, task.key, ref.attempt.epoch, values)

@@ -51,21 +51,23 @@ def settle(tx: Transaction, touched: Collection[tuple[str, str]]) -> bool:
 
 def look(tx: Transaction, name: str) -> None:
     """Hold a budget that was just set against what was used before."""
-    for limit in budgets.set_limits(tx):
-        if limit.name == name:
-            spent = budgets.used(tx, limit)
-            if spent >= limit.most and limit.terms.action == "stop":
-                _stop(tx, limit, spent)
+    limit = budgets.find(tx, name)
+    if limit is not None:
+        spent = budgets.used(tx, limit)
+        if spent >= limit.most and limit.terms.action == "stop":
+            _stop(tx, limit, spent)
 
 
-def choose(tx: Transaction, task: sa.Row[Any], spec: FunctionSpec) -> tuple[GpuRequest, ...] | str:
-    """Return the alternatives of a task that its limits leave, or in words why it waits.
+def choose(
+    tx: Transaction, task: sa.Row[Any], spec: FunctionSpec, bound: Iterable[Limit]
+) -> tuple[GpuRequest, ...] | str:
+    """Return the alternatives of a task that the limits which bind it leave, or in words why it waits.
 
     A limit without a next period, or one that a quantum can never fit, leaves nothing to wait for: the task ends, with
     what makes it go on, and the reason is ENDED.
     """
     left = list(spec.resources.gpus)
-    for limit in budgets.limits(tx, task.project, task.run_id):
+    for limit in bound:
         if limit.terms.action != "stop":
             continue
         spent = budgets.used(tx, limit)
@@ -75,7 +77,7 @@ def choose(tx: Transaction, task: sa.Row[Any], spec: FunctionSpec) -> tuple[GpuR
         if payable:
             left = payable
             continue
-        reason = limit.words(spent, tx.now_ns, limit.is_private)
+        reason = limit.words(spent, tx.now_ns)
         if spent < limit.most:
             reason = f"the budget {limit.name!r} cannot set {_quantum_s(tx, spec)} s of this task aside"
         if min(needs.values()) > limit.most or (limit.terms.per == "total" and not aside):
@@ -92,9 +94,11 @@ def _need(tx: Transaction, limit: Limit, project: str, spec: FunctionSpec, wante
     return max(1, _quantum_cost(tx, limit, project, spec, wanted)) if limit.terms.strict else 1
 
 
-def reserve(tx: Transaction, task: sa.Row[Any], spec: FunctionSpec, given: Iterable[Device] | None) -> None:
+def reserve(
+    tx: Transaction, task: sa.Row[Any], spec: FunctionSpec, given: Iterable[Device] | None, bound: Iterable[Limit]
+) -> None:
     """Set the first quantum of an attempt aside in every strict budget; `given` are its devices, where they are known."""
-    for limit in budgets.limits(tx, task.project, task.run_id):
+    for limit in bound:
         if not limit.terms.strict:
             continue
         if given is None:
@@ -106,13 +110,15 @@ def reserve(tx: Transaction, task: sa.Row[Any], spec: FunctionSpec, given: Itera
         tx.insert(_HOLDS, **values, seconds=_quantum_s(tx, spec), amount=need)
 
 
-def renew(tx: Transaction, key: str, epoch: int) -> None:
-    """Set the next quantum of a running attempt aside, or stop it while it has time left for a checkpoint."""
-    task = tx.conn.execute(sa.select(_TASKS).where(_TASKS.c.key == key)).one()
-    holds = {hold.budget: hold for hold in tx.conn.execute(_HELD_FOR, {"this_task": task.key, "this_epoch": epoch})}
+def renew(tx: Transaction, task: sa.Row[Any], epoch: int) -> sa.Row[Any]:
+    """Set the next quantum of a running attempt aside, or stop it while it has time left for a checkpoint.
+
+    Returns the task as it is then.
+    """
     strict = [one for one in budgets.limits(tx, task.project, task.run_id) if one.terms.strict]
     if not strict:
-        return
+        return task
+    holds = {hold.budget: hold for hold in tx.conn.execute(_HELD_FOR, {"this_task": task.key, "this_epoch": epoch})}
     mine = tx.all(sa.select(leases).where((leases.c.task == task.key) & (leases.c.epoch == epoch)))
     elapsed_s = max((metering.elapsed_ns(row) for row in mine), default=0) // 10**9
     quantum_s = _quantum_s(tx, functions.spec(tx, task.project, task.function, task.digest))
@@ -126,13 +132,14 @@ def renew(tx: Transaction, key: str, epoch: int) -> None:
         _keep(tx, task.key, epoch, limit.name, until_s, rate * (until_s - elapsed_s), hold is None)
         if until_s == kept_s and rate and task.stop_code is None and until_s < elapsed_s + quantum_s:
             left_s = until_s - elapsed_s
-            reason = limit.words(spent, tx.now_ns, limit.is_private)
+            reason = limit.words(spent, tx.now_ns)
             if spent < limit.most:
                 left = (
                     amount(limit.shown(max(0, limit.most - spent)), limit.unit) if limit.is_private else "what is left"
                 )
                 reason = f"the budget {limit.name!r} cannot pay for more than {left_s} s from now ({left})"
             task = stops.request(tx, task, "budget", reason)
+    return task
 
 
 def cut(tx: Transaction, attempts: Collection[tuple[str, int]]) -> bool:
@@ -143,7 +150,7 @@ def cut(tx: Transaction, attempts: Collection[tuple[str, int]]) -> bool:
     found = False
     for task, epoch in attempts:
         for hold in tx.conn.execute(_HELD_FOR, {"this_task": task, "this_epoch": epoch}).all():
-            limit = next((one for one in budgets.set_limits(tx) if one.name == hold.budget), None)
+            limit = budgets.find(tx, hold.budget)
             if limit is None or not limit.terms.strict:
                 continue
             if budgets.used(tx, limit) + budgets.held(tx, limit.name, task) > limit.most:
@@ -198,7 +205,7 @@ def _counts(limit: Limit, sku: str) -> bool:
 
 def _stop(tx: Transaction, limit: Limit, spent: int) -> None:
     """Stop the attempts that use a spent limit; what waits is left to admission, but for the tasks of a run of its own."""
-    reason = limit.words(spent, tx.now_ns, limit.is_private)
+    reason = limit.words(spent, tx.now_ns)
     if limit.run_id:
         stops.request_all(tx, _TASKS.c.run_id == limit.run_id, "budget", reason)
         return
@@ -224,7 +231,7 @@ def _tell(tx: Transaction, limit: Limit, marks: list[int], spent: int) -> None:
             continue
         tx.insert(_NOTES, budget=name, since_day=since, percent=percent, at_ns=tx.now_ns)
         where = _TASKS.c.run_id == limit.run_id if limit.run_id else limit.covered(_TASKS.c.project) & _TASKS.c.gpu
-        text = f"{percent} % of {'the budget of the run' if limit.run_id else f'the budget {limit.name!r}'} is used"
+        text = f"{percent} % of {stops.OF_RUN if limit.run_id else f'the budget {limit.name!r}'} is used"
         for task in tx.all(sa.select(_TASKS).where(where & (_TASKS.c.state == "running"))):
             transitions.record(tx, task.key, task.epoch, task.state, text, "budget")
         outbox.budget(tx, limit.terms.covers, name, since, percent, limit.run_id)

@@ -188,7 +188,7 @@ def _spent(tx: Transaction, project: str, spec: Subscription | Schedule) -> Wait
             continue
         spent = budgets.used(tx, limit)
         if spent >= limit.most:
-            return Wait(limit.words(spent, tx.now_ns, limit.is_private), tx.now_ns + round(_AGAIN_S * 1e9))
+            return Wait(limit.words(spent, tx.now_ns), tx.now_ns + round(_AGAIN_S * 1e9))
     return None
 
 

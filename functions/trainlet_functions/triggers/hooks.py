@@ -101,10 +101,7 @@ def admit(
     """
     scheme = "url" if given is not None else webhooks.scheme_of(headers)
     row = tx.one(sa.select(_TABLE).where(_this(project, adapter, scheme) & _TABLE.c.removed_ns.is_(None)))
-    generations = [0]  # nobody has the secret of this one
-    if row is not None:
-        before = row.previous_until_ns is not None and row.previous_until_ns > tx.now_ns
-        generations = [row.generation, *([row.generation - 1] if before else [])]
+    generations = [0] if row is None else webhooks.generations(row, tx.now_ns)  # nobody has the secret of 0
     secrets = [_secret(signer, project, adapter, scheme, generation) for generation in generations]
     if given is not None:
         webhooks.check_given(secrets, given)

@@ -12,7 +12,9 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
+
+import sqlalchemy as sa
 
 from trainlet.core.hooks import Scheme
 
@@ -123,3 +125,9 @@ def _any_equal(given: str, good: Sequence[str]) -> bool:
 
 
 _CHECKS: Mapping[Scheme, _Check] = {"hmac": _hub, "standard": _standard, "mlflow": _mlflow, "bearer": _bearer}
+
+
+def generations(row: sa.Row[Any], now_ns: int) -> list[int]:
+    """Return the generations of a rotated secret that are good now, the newest first."""
+    before = row.previous_until_ns is not None and row.previous_until_ns > now_ns
+    return [row.generation, *([row.generation - 1] if before else [])]

@@ -9,8 +9,6 @@ from trainlet.client import connect
 from trainlet.core import bills
 from trainlet.core.settings import Settings
 
-_all = click.option("--all-projects", is_flag=True, help="Every project; needs an admin's token.")
-
 
 @click.group()
 def billing() -> None:
@@ -47,7 +45,7 @@ def close(period: str, unpriced: bool, as_json: bool) -> None:
 
 
 @billing.command()
-@_all
+@output.all_projects_option
 @output.json_option
 def periods(all_projects: bool, as_json: bool) -> None:
     """List the billing periods and their invoices."""

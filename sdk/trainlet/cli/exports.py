@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import trainlet
-from trainlet.cli import output
+from trainlet.cli import feeds, output
 from trainlet.client import connect, stores
 from trainlet.core import bills
 from trainlet.core.clocks import SystemClock, rfc3339
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--issuer", envvar="TRAINLET_BILLING_ISSUER", help="Who issues the invoices.  [default: trainlet]")
 @click.option("--account-id", envvar="TRAINLET_BILLING_ACCOUNT_ID", help="The account that pays.  [default: trainlet]")
 @click.option("--account-name", envvar="TRAINLET_BILLING_ACCOUNT_NAME", help="Its name.  [default: trainlet]")
-@click.option("--all-projects", is_flag=True, help="Every project; needs an admin's token.")
+@output.all_projects_option
 @output.json_option
 def export(
     version: str,
@@ -47,9 +47,7 @@ def export(
     frames.arrow()
     named = parties.Parties.named(issuer=issuer, account_id=account_id, account_name=account_name)
     store = stores.open_store(to)
-    client = connect(Settings.from_environment())
-    chosen = None if period is None else str(bills.Period.parse(period))
-    with client.billing_rows(chosen, bills.EVERY_PROJECT if all_projects else None) as (snapshot, rows):
+    with feeds.rows(period, all_projects) as (snapshot, rows):
         written = writing.write(
             store,
             snapshot,
@@ -93,22 +91,22 @@ def verify(place: str, period: str | None, offline: bool, as_json: bool) -> int:
     frames.arrow()
     chosen = None if period is None else str(bills.Period.parse(period))
     store = stores.open_store(place)
-    folders = [one for one in reading.folders(store) if chosen in (None, reading.manifest(store, one).period)]
-    if not folders and chosen is not None:
+    found = [(folder, reading.manifest(store, folder)) for folder in reading.folders(store)]
+    found = [(folder, made) for folder, made in found if chosen in (None, made.period)]
+    if not found and chosen is not None:
         raise UserError(f"{store.url} holds no export of {chosen}.")
-    if not folders:
+    if not found:
         raise UserError(
             f"{store.url} holds no export: there is no manifest in it. `trainlet billing export` makes one."
         )
     reports: list[Report] = []
-    for folder in folders:
-        if offline:
-            reports.append(verifying.verify(store, folder))
+    client = None if offline else connect(Settings.from_environment())
+    for folder, made in found:
+        if client is None:
+            reports.append(verifying.verify(store, folder, made=made))
         else:
-            made = reading.manifest(store, folder)
-            client = connect(Settings.from_environment())
             with client.billing_rows(made.period, made.scope) as ledger:
-                reports.append(verifying.verify(store, folder, ledger))
+                reports.append(verifying.verify(store, folder, ledger, made))
         if not as_json:
             _show(reports[-1])
     if as_json:

@@ -17,7 +17,6 @@ from trainlet.core.errors import UserError
 from trainlet.core.settings import Settings
 
 _period = click.option("--period", help="A month in UTC, such as 2026-07; without it the one that goes on.")
-_all = click.option("--all-projects", is_flag=True, help="Every project; needs an admin's token.")
 
 
 @click.command()
@@ -26,7 +25,7 @@ _all = click.option("--all-projects", is_flag=True, help="Every project; needs a
     "--to", required=True, metavar="FILE|URL", help="A new file of JSON lines, or an HTTP sink of CloudEvents."
 )
 @click.option("--source", default="/trainlet", show_default=True, help="The source that the events name.")
-@_all
+@output.all_projects_option
 def events(period: str | None, to: str, source: str, all_projects: bool) -> None:
     """Send the charges of a period as CloudEvents, per minute, with ids that are the same each time.
 
@@ -35,13 +34,13 @@ def events(period: str | None, to: str, source: str, all_projects: bool) -> None
     from trainlet_functions.exports import cloudevents
 
     if to.startswith(("http://", "https://")):
-        with _rows(period, all_projects) as (snapshot, rows), _sink(to) as post:
-            sent = cloudevents.send(cloudevents.events(rows, source), post)
+        with rows(period, all_projects) as (snapshot, found), _sink(to) as post:
+            sent = cloudevents.send(cloudevents.events(found, source), post)
     else:
         sent = 0
         try:
-            with _rows(period, all_projects) as (snapshot, rows), Path(to).open("x", encoding="utf-8") as file:
-                for event in cloudevents.events(rows, source):
+            with rows(period, all_projects) as (snapshot, found), Path(to).open("x", encoding="utf-8") as file:
+                for event in cloudevents.events(found, source):
                     sent += 1
                     file.write(json.dumps(event, ensure_ascii=False, separators=(",", ":")) + "\n")
         except FileExistsError as error:
@@ -54,16 +53,17 @@ def events(period: str | None, to: str, source: str, all_projects: bool) -> None
 @click.command()
 @_period
 @click.option("--by", type=click.Choice(["project", "run", "sku"]), default="project", show_default=True)
-@_all
+@output.all_projects_option
 def allocations(period: str | None, by: Any, all_projects: bool) -> None:
     """Print the charges of a period as OpenCost's allocation API would, per UTC day."""
     from trainlet_functions.exports import allocations as shapes
 
-    with _rows(period, all_projects) as (_, rows):
-        output.print_json(shapes.allocations(rows, by))
+    with rows(period, all_projects) as (_, found):
+        output.print_json(shapes.allocations(found, by))
 
 
-def _rows(period: str | None, all_projects: bool) -> AbstractContextManager[tuple[bills.Snapshot, Any]]:
+def rows(period: str | None, all_projects: bool) -> AbstractContextManager[tuple[bills.Snapshot, Any]]:
+    """Open the billing rows of a period, the open one when None is given."""
     chosen = None if period is None else str(bills.Period.parse(period))
     client = connect(Settings.from_environment())
     return client.billing_rows(chosen, bills.EVERY_PROJECT if all_projects else None)

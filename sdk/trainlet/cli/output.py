@@ -23,6 +23,7 @@ COLORS = {
     "queued": "yellow",
     "dispatched": "yellow",
 }
+all_projects_option = click.option("--all-projects", is_flag=True, help="Every project; needs an admin's token.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

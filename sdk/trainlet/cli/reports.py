@@ -14,7 +14,6 @@ import click
 from trainlet import billing
 from trainlet.cli import output
 
-_all = click.option("--all-projects", is_flag=True, help="Every project; needs an admin's token.")
 _csv = click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 
 
@@ -26,7 +25,7 @@ _csv = click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--tz", metavar="ZONE", help="The time zone of dates and days, such as Europe/Berlin.  [default: UTC]")
 @click.option("--tag-names", metavar="NAMES", help="Tags to keep apart, with commas between them; * is every one.")
 @click.option("--show-resources", is_flag=True, help="Also what each SKU cost.")
-@_all
+@output.all_projects_option
 @_csv
 @output.json_option
 def report(
@@ -87,7 +86,7 @@ def report(
 
 @click.command()
 @click.option("--period", help="A month in UTC, such as 2026-07; without it the one that goes on.")
-@_all
+@output.all_projects_option
 @output.json_option
 def summary(period: str | None, all_projects: bool, as_json: bool) -> None:
     """Show what a month is billed: metered, corrections of earlier months, rounding."""

@@ -27,10 +27,6 @@ class Money:
         """Return the budgets that this project may see, by name."""
         return [BudgetView.model_validate(item) for item in self._client._pages("/v1/budgets")]
 
-    def budget(self, name: str) -> BudgetView:
-        """Return a budget and how it stands."""
-        return self._client._call("GET", f"/v1/budgets/{name}", BudgetView)
-
     def delete_budget(self, name: str) -> None:
         """Remove a budget."""
         self._client._call("DELETE", f"/v1/budgets/{name}", wire.Page)

@@ -107,6 +107,11 @@ class Row:
         length = self.end_s - self.start_s
         return -length if self.kind == "reversal" else length
 
+    def cost_between(self, begin_s: int, end_s: int) -> int:
+        """Return the part of its cost in [begin_s, end_s), in nano-units; the parts of any cut sum to the cost exactly."""
+        cost, length = self.cost_nano or 0, self.end_s - self.start_s
+        return cost * (end_s - self.start_s) // length - cost * (begin_s - self.start_s) // length
+
     @property
     def unpriced(self) -> bool:
         """Say whether this is usage that has no price."""

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from trainlet.core import ranges
 from trainlet.core.models import Reply, Request, Value
 from trainlet.core.specs import GpuRequest, Name
 from trainlet.core.wire import Rate
@@ -38,7 +39,7 @@ class EstimateRequest(Request):
     """`POST /v1/estimates`: steps that would start at `start_s` (now), on devices at this rate."""
 
     steps: tuple[EstimateStep, ...] = Field(max_length=10_000)
-    start_s: int | None = Field(default=None, ge=946_684_800, le=253_370_764_800)
+    start_s: int | None = Field(default=None, ge=ranges.EARLIEST_S, le=ranges.LATEST_S)
     rate: Rate = "standard"
 
 

@@ -23,8 +23,6 @@ SCHEDULE_DUE = "dev.trainlet.schedule.due"
 """The type of the event that a schedule's own moments are recorded as."""
 OBJECT_CREATED = "dev.trainlet.object.created"
 """The type of the events that a polled source gives: an object that was not there before, or is another one now."""
-RUN_FINISHED = "dev.trainlet.run."
-"""The prefix of the events about runs that ended: `dev.trainlet.run.succeeded`, `.failed`, `.canceled`."""
 CHAIN = "trainletchain"
 """The extension attribute that names the triggers, joined by commas, that led to an event; the loop guard reads it."""
 MAX_WAITING = 100_000
