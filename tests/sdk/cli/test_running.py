@@ -177,7 +177,8 @@ def test_cancel_from_another_process_ends_the_follower_with_1(trainlet, home, tm
 
 
 def test_a_script_follows_the_log_cancels_and_resumes_a_run_of_another_process(trainlet, home, tmp_path):
-    command = [TRAINLET, "run", "flow.py:counting", "-p", "steps=120", "-p", "pace=0.05"]
+    steps = 400  # long enough for three commands to start on a slow machine
+    command = [TRAINLET, "run", "flow.py:counting", "-p", f"steps={steps}", "-p", "pace=0.05"]
     quiet = {"stderr": subprocess.DEVNULL, "text": True, "cwd": tmp_path}
     with subprocess.Popen(command, stdout=subprocess.PIPE, **quiet) as running:
         assert running.stdout is not None
@@ -196,7 +197,7 @@ def test_a_script_follows_the_log_cancels_and_resumes_a_run_of_another_process(t
     resumed = trainlet("resume", name, "--json")
     assert resumed.returncode == 0, resumed.stderr
     view = json.loads(resumed.stdout)
-    assert (view["id"], view["state"], view["outputs"]) == (name, "succeeded", {"result": sum(range(120))})
+    assert (view["id"], view["state"], view["outputs"]) == (name, "succeeded", {"result": sum(range(steps))})
     assert [one["state"] for one in view["tasks"][0]["attempts"]] == ["canceled", "succeeded"]
 
 
