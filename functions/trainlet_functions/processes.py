@@ -14,6 +14,7 @@ import psutil
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_EXEC_S = 1.0  # far above what the kernel needs between closing the old program and laying out the new one
 _LISTED = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 
 
@@ -31,6 +32,8 @@ def adopt_orphans() -> None:
 
 def is_marked(pid: int, variable: str, value: str) -> bool:
     """Say whether a process runs whose environment has the variable with this value."""
+    if sys.platform == "linux":
+        return f"{variable}={value}".encode() in _environment(Path(f"/proc/{pid}"))
     with contextlib.suppress(psutil.Error):
         return psutil.Process(pid).environ().get(variable) == value
     return False
@@ -38,20 +41,28 @@ def is_marked(pid: int, variable: str, value: str) -> bool:
 
 def marked(variable: str, value: str) -> list[int]:
     """Return processes whose environment has the variable with this value, this process excluded."""
-    found: list[int] = []
-    needle = f"{variable}={value}".encode()
-    if sys.platform == "linux":
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != os.getpid():
-                with contextlib.suppress(OSError):
-                    if needle in (entry / "environ").read_bytes().split(b"\0"):
-                        found.append(int(entry.name))
-        return found
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.pid != os.getpid() and process.environ().get(variable) == value:
-                found.append(process.pid)
-    return found
+    return [pid for pid in psutil.pids() if pid != os.getpid() and is_marked(pid, variable, value)]
+
+
+def _environment(process: Path) -> list[bytes]:
+    """Return the environment of a process as NAME=VALUE; empty when it is gone or another user's.
+
+    A process that is being started has none for a moment: the kernel lays out the new program's arguments and environment
+    after it has closed the descriptors of the old one, which is when the parent goes on.
+    """
+    deadline = time.monotonic() + _EXEC_S
+    laid_out = False
+    with contextlib.suppress(OSError):
+        while True:
+            found = (process / "environ").read_bytes()
+            if found or laid_out or time.monotonic() > deadline:
+                return found.split(b"\0")
+            (process / "exe").readlink()  # raises for what never has a program: a zombie, a thread of the kernel
+            time.sleep(0.001)
+            laid_out = bool((process / "cmdline").read_bytes())
+            if laid_out:
+                time.sleep(0.001)  # the environment comes a moment after the arguments
+    return []
 
 
 def kill_descendants(keep: set[int], variable: str, value: str, *, timeout_s: float = 5.0) -> bool:
