@@ -15,7 +15,7 @@ from trainlet.core.errors import AccessError, ConflictError, UserError
 from trainlet_functions.api.events import nothing
 from trainlet_functions.api.routes import Routes, identity
 from trainlet_functions.platform import Platform
-from trainlet_functions.triggers import intake, registry, sources, ticks
+from trainlet_functions.triggers import acceptance, registry, sources, ticks
 
 _LOG = logging.getLogger(__name__)
 routes = Routes()
@@ -74,6 +74,6 @@ def _take(platform: Platform, project: str, event: events.Event) -> None:
     told = {name: value for name, value in event.attributes.items() if name not in _TOLD}
     try:
         with platform.database.write() as tx:
-            intake.take(tx, project, [events.Event(told, event.data, event.binary)], platform.matcher)
+            acceptance.accept(tx, project, [events.Event(told, event.data, event.binary)], platform.matcher)
     except ConflictError as error:
         raise UserError(str(error)) from error  # to come again would change nothing

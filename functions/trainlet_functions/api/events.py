@@ -13,7 +13,7 @@ from trainlet_functions import wakeups
 from trainlet_functions.api.routes import Query, Routes, project
 from trainlet_functions.platform import Platform
 from trainlet_functions.state import attempts, ledger, outbox
-from trainlet_functions.triggers import adapters, intake, sources, trails
+from trainlet_functions.triggers import acceptance, adapters, intake, sources, trails
 
 routes = Routes()
 LEASE = "dev.trainlet.lease."
@@ -35,7 +35,7 @@ def take(platform: Platform) -> tuple[Accepted, int] | Response:
         g.identity.require("admin")  # a lease ends the older ones of its device, whoever has them
     sources.check(project(), [event for event in given if not event.type.startswith(LEASE)])
     with platform.database.write() as tx:
-        taken = intake.take(tx, project(), given, platform.matcher)
+        taken = acceptance.accept(tx, project(), given, platform.matcher)
         if leases:
             fresh = [event for event in taken.fresh if event.type.startswith(LEASE)]
             ledger.take(tx, project(), [wire.LeaseEvent.model_validate(event.data) for event in fresh])
@@ -48,7 +48,7 @@ def adapt(platform: Platform, adapter: str) -> tuple[Accepted, int] | Response:
     given = adapters.convert(adapter, dict(request.headers), request.get_data())
     sources.check(project(), given)
     with platform.database.write() as tx:
-        taken = intake.take(tx, project(), given, platform.matcher, identified=True)
+        taken = acceptance.accept(tx, project(), given, platform.matcher, identified=True)
     return answer(given, taken)
 
 

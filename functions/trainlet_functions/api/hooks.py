@@ -13,7 +13,7 @@ from trainlet_functions.api.events import answer, read
 from trainlet_functions.api.problems import Unauthorized
 from trainlet_functions.api.routes import Routes, project
 from trainlet_functions.platform import Platform
-from trainlet_functions.triggers import adapters, hooks, intake, sources, webhooks
+from trainlet_functions.triggers import acceptance, adapters, hooks, sources, webhooks
 
 routes = Routes()
 _TAKEN: dict[str, Any] = {"reply": Accepted, "statuses": (202,)}
@@ -75,5 +75,5 @@ def _take(platform: Platform, owner: str, adapter: str, given: str | None) -> tu
     sources.check(owner, found)
     with platform.database.write() as tx:
         hooks.used(tx, owner, adapter, scheme, found)
-        taken = intake.take(tx, owner, found, platform.matcher, identified=adapter != CLOUDEVENTS)
+        taken = acceptance.accept(tx, owner, found, platform.matcher, identified=adapter != CLOUDEVENTS)
     return answer(found, taken)

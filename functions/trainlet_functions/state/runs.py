@@ -36,8 +36,7 @@ def create(tx: Transaction, project: str, run_id: str, body: wire.RunCreate) -> 
         if body.dispatcher is not None and row.dispatcher != body.dispatcher.id:
             _take_over(tx, row, body.dispatcher.id)
         return views.run_view(tx, row), False
-    _insert(tx, project, run_id, body, digest, automatic=body.graph is None)
-    return get(tx, project, run_id), True
+    return views.run_view(tx, _insert(tx, project, run_id, body, digest, automatic=body.graph is None)), True
 
 
 def _difference(row: sa.Row[Any], body: wire.RunCreate) -> str:
@@ -88,28 +87,30 @@ def reopen(tx: Transaction, run_id: str, reason: str, **columns: Any) -> None:
         outbox.run_changed(tx, run, "resumed", "running", reason, run.change_seq)
 
 
-def _insert(tx: Transaction, project: str, run_id: str, body: wire.RunCreate, digest: str, *, automatic: bool) -> None:
-    tx.insert(
-        _TABLE,
-        id=run_id,
-        project=project,
-        pipeline=body.pipeline,
-        graph=None if body.graph is None else dumps(body.graph),
-        params=dumps(body.params),
-        body_hash=digest,
-        automatic=automatic,
-        state="running",
-        reason="",
-        created_ns=tx.now_ns,
-        outputs="{}",
-        dispatcher=body.dispatcher.id if body.dispatcher else None,
-        budget_nano=body.budget_nano,
-        labels=dumps(body.labels),
-        change_seq=0,
-        log_seq=0,
-    )
-    started = sa.select(_TABLE).where(_TABLE.c.id == run_id)
-    outbox.run_changed(tx, tx.conn.execute(started).one(), "started", "running", "", 0)
+def _insert(
+    tx: Transaction, project: str, run_id: str, body: wire.RunCreate, digest: str, *, automatic: bool
+) -> sa.Row[Any]:
+    values = {
+        "id": run_id,
+        "project": project,
+        "pipeline": body.pipeline,
+        "graph": None if body.graph is None else dumps(body.graph),
+        "params": dumps(body.params),
+        "body_hash": digest,
+        "automatic": automatic,
+        "state": "running",
+        "reason": "",
+        "created_ns": tx.now_ns,
+        "outputs": "{}",
+        "dispatcher": body.dispatcher.id if body.dispatcher else None,
+        "budget_nano": body.budget_nano,
+        "labels": dumps(body.labels),
+        "change_seq": 0,
+        "log_seq": 0,
+    }
+    made = tx.conn.execute(_TABLE.insert().returning(*_TABLE.c), values).one()
+    outbox.run_changed(tx, made, "started", "running", "", 0)
+    return made
 
 
 def row(tx: Transaction, project: str, run_id: str) -> sa.Row[Any]:

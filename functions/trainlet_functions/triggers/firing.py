@@ -76,9 +76,7 @@ def fire(
     if spec.kubeflow is not None:
         start = KubeflowStart(**spec.kubeflow.model_dump(), parameters=list(spec.params)).model_dump_json()
     tx.insert(_FIRINGS, **about, kubeflow=start, chain=",".join([*_longest_chain(events), trigger.name]))
-    _take(tx, trigger, [row for row, _, _ in good], state="started", run_id=run_id)
-    this = (_TABLE.c.project == trigger.project) & (_TABLE.c.name == trigger.name)
-    tx.run(_TABLE.update().where(this).values(started_ns=tx.now_ns))
+    _take(tx, trigger, [row for row, _, _ in good], state="started", run_id=run_id, started_ns=tx.now_ns)
     return 1
 
 
@@ -116,13 +114,14 @@ def _take(
     state: str,
     reason: str = "",
     run_id: str | None = None,
+    **columns: Any,
 ) -> None:
-    """Take events off the queue of a trigger."""
+    """Take events off the queue of a trigger, and change columns of it."""
     for start in range(0, len(rows), 500):
         these = _MATCHES.c.id.in_([row.match for row in rows[start : start + 500]])
         tx.run(_MATCHES.update().where(these).values(state=state, reason=reason, run_id=run_id))
     this = (_TABLE.c.project == trigger.project) & (_TABLE.c.name == trigger.name)
-    tx.run(_TABLE.update().where(this).values(waiting=_TABLE.c.waiting - len(rows)))
+    tx.run(_TABLE.update().where(this).values(waiting=_TABLE.c.waiting - len(rows), **columns))
 
 
 def _traceparent(event: Event) -> str | None:

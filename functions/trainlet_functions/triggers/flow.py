@@ -43,8 +43,8 @@ def spec_of(row: sa.Row[Any]) -> Subscription | Schedule:
     return (Subscription if row.kind == "event" else Schedule).model_validate_json(row.spec)
 
 
-def advance(tx: Transaction, project: str, name: str) -> int:
-    """Start what can start of a trigger; returns how many runs."""
+def advance(tx: Transaction, project: str, name: str, most: int = _AT_ONCE) -> int:
+    """Start what can start of a trigger, at most so many at once; returns how many runs."""
     this = (_TABLE.c.project == project) & (_TABLE.c.name == name)
     row = tx.one(sa.select(_TABLE).where(this))
     if row is None:
@@ -53,19 +53,22 @@ def advance(tx: Transaction, project: str, name: str) -> int:
         tx.run(_TABLE.update().where(this).values(due_ns=None))
         return 0
     spec = spec_of(row)
-    started = 0
-    while started < _AT_ONCE:
-        held = firing.held(tx, project, name, spec.flow.max_batch)
+    started, more = 0, True
+    for _ in range(most):
+        held = firing.held(tx, project, name, spec.flow.max_batch + 1)
         if not held:
-            tx.run(_TABLE.update().where(this).values(due_ns=None, reason="", waiting=0))
-            return started
+            more = False
+            break
+        held, more = held[: spec.flow.max_batch], len(held) > spec.flow.max_batch
         wait = _wait(tx, row, spec, held)
         if isinstance(wait, Wait):
             tx.run(_TABLE.update().where(this).values(due_ns=wait.until_ns, reason=wait.reason))
             return started
         started += firing.fire(tx, row, spec, held, budget_nano=wait)
-        row = tx.conn.execute(sa.select(_TABLE).where(this)).one()
-    tx.run(_TABLE.update().where(this).values(due_ns=tx.now_ns))
+        if not more:
+            break
+    rest = {"due_ns": tx.now_ns} if more else {"due_ns": None, "reason": "", "waiting": 0}
+    tx.run(_TABLE.update().where(this).values(rest))
     return started
 
 

@@ -35,6 +35,8 @@ class Taken:
     fresh: list[Event]
     numbers: list[int]
     matched: int
+    due: tuple[str, ...] = ()
+    """Triggers that have what they gather: a run of them may start now."""
 
 
 def take(
@@ -71,14 +73,16 @@ def take(
     found = [
         (one, first + offset, event) for offset, (event, _, _) in enumerate(fresh) for one in index.matching(event)
     ]
-    matched = match(tx, project, found)
-    return Taken([event for event, _, _ in fresh], list(range(first, first + len(fresh))), matched)
+    due = match(tx, project, found)
+    return Taken([event for event, _, _ in fresh], list(range(first, first + len(fresh))), len(found), due)
 
 
-def match(tx: Transaction, project: str, found: Sequence[tuple[Compiled, int, Event]], replay: int = 0) -> int:
-    """Let events wait for triggers; returns how many do. One that the loop guard stops is kept as skipped."""
+def match(
+    tx: Transaction, project: str, found: Sequence[tuple[Compiled, int, Event]], replay: int = 0
+) -> tuple[str, ...]:
+    """Let events wait for triggers; returns those that are due now. One that the loop guard stops is kept as skipped."""
     if not found:
-        return 0
+        return ()
     rows: list[dict[str, Any]] = []
     waiting: dict[str, int] = {}
     by_name = {one.name: one for one, _, _ in found}
@@ -90,9 +94,7 @@ def match(tx: Transaction, project: str, found: Sequence[tuple[Compiled, int, Ev
         base = {"project": project, "trigger": one.name, "event": number, "replay": replay, "run_id": None}
         rows.append({**base, "state": state, "reason": reason or "", "matched_ns": tx.now_ns})
     tx.conn.execute(_MATCHES.insert(), rows)
-    for name, count in waiting.items():
-        _wait(tx, project, by_name[name], count)
-    return len(rows)
+    return tuple(name for name, count in waiting.items() if _wait(tx, project, by_name[name], count))
 
 
 def stored(row: sa.Row[Any]) -> Event:
@@ -151,8 +153,8 @@ def _loops(one: Compiled, event: Event) -> str | None:
     )
 
 
-def _wait(tx: Transaction, project: str, one: Compiled, count: int) -> None:
-    """Count events that wait, and say when the trigger is looked at next."""
+def _wait(tx: Transaction, project: str, one: Compiled, count: int) -> bool:
+    """Count events that wait, and note when the trigger is looked at next; says whether that is now."""
     this = (_TRIGGERS.c.project == project) & (_TRIGGERS.c.name == one.name)
     columns = (_TRIGGERS.c.waiting, _TRIGGERS.c.due_ns, _TRIGGERS.c.reason)
     row = tx.conn.execute(sa.select(*columns).where(this)).one()
@@ -167,3 +169,4 @@ def _wait(tx: Transaction, project: str, one: Compiled, count: int) -> None:
         due_ns = min(due_ns, row.due_ns)
     reason = row.reason or (f"{COLLECTING}, until {rfc3339(due_ns)}" if due_ns > tx.now_ns else "")
     tx.run(_TRIGGERS.update().where(this).values(waiting=row.waiting + count, due_ns=due_ns, reason=reason))
+    return due_ns <= tx.now_ns

@@ -90,7 +90,8 @@ def _take(tx: Transaction, project: str, one: Compiled, moment_ns: int, reason: 
     if not taken.numbers:
         return 0
     if reason is None:
-        return intake.match(tx, project, [(one, taken.numbers[0], event)])
+        intake.match(tx, project, [(one, taken.numbers[0], event)])
+        return 1
     base = {"project": project, "trigger": one.name, "event": taken.numbers[0], "replay": 0, "run_id": None}
     tx.insert(_MATCHES, **base, state="skipped", reason=reason, matched_ns=tx.now_ns)
     return 0

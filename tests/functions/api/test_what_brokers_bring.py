@@ -50,7 +50,7 @@ def program(function: FunctionSpec) -> dict[str, Any]:
 @pytest.fixture
 def subscription(person: Any, program: dict[str, Any]) -> str:
     body = {"program": program, "filters": [{"exact": {"type": "com.example.created"}}],
-            "params": {"data": {"path": "$.data"}}, "flow": {"window_s": 3600}}  # fmt: skip
+            "params": {"data": {"path": "$.data"}}, "flow": {"window_s": 3600, "max_batch": 100}}  # fmt: skip
     assert person("PUT", "/v1/subscriptions/retrain", body).status_code == 200
     return "/v1/projects/p/brokered/retrain"
 

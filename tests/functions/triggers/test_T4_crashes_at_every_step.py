@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from trainlet.core import events
-from trainlet_functions.triggers import intake, registry, tables, trails
+from trainlet_functions.triggers import acceptance, registry, tables, trails
 from trainlet_functions.triggers.engine import Engine
 from trainlet_functions.triggers.matching import Matcher
 
@@ -108,7 +108,7 @@ class Machine(RuleBasedStateMachine):
             self._die()
         return not died
 
-    crashes = st.tuples(st.none() | st.integers(0, 12), st.booleans())
+    crashes = st.tuples(st.none() | st.integers(0, 30), st.booleans())
 
     @rule(kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=4), crash=crashes)
     def send_new(self, kinds: list[str], crash: tuple[int | None, bool]) -> None:
@@ -125,7 +125,7 @@ class Machine(RuleBasedStateMachine):
             self._send(data.draw(st.lists(st.sampled_from(self.sent), min_size=1, max_size=4)), crash)
 
     def _send(self, given: list[events.Event], crash: tuple[int | None, bool]) -> None:
-        if self.crashing(lambda: self.world.do(intake.take, PROJECT, given, self.world.matcher), *crash):
+        if self.crashing(lambda: self.world.do(acceptance.accept, PROJECT, given, self.world.matcher), *crash):
             self.acknowledged.update({event.id: event.type for event in given})
 
     @rule(crash=crashes, seconds=st.sampled_from([0, 1, 31]))
