@@ -1,18 +1,21 @@
 """Events: from HTTP to an accepted run, durable intake with a thousand subscriptions, dedupe with many ids, and polling.
 
-    python benchmarks/bench_events.py [--ids 1000000] [--objects 100000] [--out events.json]
+    python benchmarks/bench_events.py [--ids 10000000] [--objects 1000000] [--only NAME] [--out events.json]
 
 The application and the engine of triggers are the real ones, on a SQLite file of this machine with full synchronisation;
-requests go through WSGI without a socket. One JSON document on stdout. Where it says `cpu`, it is
-processor time of this process: on a machine that others use too, that is what can be compared.
+requests go through WSGI without a socket. The bucket that is polled is a process of its own (`bucket.py`), asked over
+HTTP. One JSON document on stdout; `--only` measures one part anew and keeps the others of the file. Where it says
+`cpu`, it is processor time of this process: on a machine that others use too, that is what can be compared.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
+import subprocess
 import sys
 import tempfile
 import threading
@@ -26,13 +29,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from trainlet.core import events
+from trainlet.core.models import sha256_hex
 from trainlet.core.settings import Settings
 from trainlet.core.specs import Entry, FunctionSpec
 from trainlet.core.triggers import Flow, Parameter, Poll, Program, Subscription
 from trainlet_functions.api.app import create_app
 from trainlet_functions.state import functions, tokens
 from trainlet_functions.state.database import Database
-from trainlet_functions.triggers import places, polling, registry, tables
+from trainlet_functions.triggers import polling, registry, tables
 from trainlet_functions.triggers.engine import Engine
 from trainlet_functions.triggers.matching import Matcher
 
@@ -91,7 +95,7 @@ class Stand:
 def event(number: int, kind: str = "com.example.other") -> events.Event:
     """Return an event that is as large as a notification of a store."""
     data = {"uri": f"s3://bucket/images/{number}.png", "bucket": "bucket", "size_bytes": number, "etag": "0" * 32}
-    return events.make(kind, "s3://bucket", f"id-{number:012d}", data, subject=f"images/{number}.png")
+    return events.make(kind, "s3://bucket", sha256_hex(str(number).encode())[:32], data, subject=f"images/{number}.png")
 
 
 def measure_latency(stand: Stand, count: int = 200) -> dict[str, float]:
@@ -149,6 +153,17 @@ def measure_intake(stand: Stand, batch: int = 100, seconds: float = 6.0) -> dict
     }
 
 
+def _fill(stand: Stand, ids: int, part: int = 250_000) -> None:
+    """Store ids that are spread over all that there can be, in their order: a tree as large as any, made quickly."""
+    numbers = "WITH RECURSIVE n(i) AS (SELECT :first UNION ALL SELECT i + 1 FROM n WHERE i < :last) "
+    row = f"SELECT :project, printf('%016x%016x', i * {2**63 // max(ids, 1)}, i), 's3://bucket', '0', i FROM n"
+    fill = f"INSERT INTO inbox (project, id, source, payload_hash, event) {numbers}{row}"
+    for first in range(1, ids + 1, part):
+        with stand.database.write() as tx:
+            known = {"first": first, "last": min(first + part - 1, ids), "project": PROJECT}
+            tx.conn.execute(sa.text(fill), known)
+
+
 def measure_dedupe(stand: Stand, ids: int) -> dict[str, float]:
     """Send batches beside few and beside many stored ids: new ones, and ones that had come before."""
 
@@ -164,17 +179,16 @@ def measure_dedupe(stand: Stand, ids: int) -> dict[str, float]:
         return round(median(new), 2), round(median(again), 2)
 
     few = rounds(3 * 10**9)
-    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :ids) "
-    row = "SELECT :project, lower(hex(randomblob(16))), 's3://bucket', '0', i FROM n"
-    fill = f"INSERT INTO inbox (project, id, source, payload_hash, event) {numbers}{row}"
     began = time.perf_counter()
-    with stand.database.write() as tx:
-        tx.conn.execute(sa.text(fill), {"ids": ids, "project": PROJECT})
+    _fill(stand, ids)
     filled_s = time.perf_counter() - began
+    forget_peak()
     many = rounds(4 * 10**9)
     return {
         "ids": ids,
         "fill_s": round(filled_s, 1),
+        "file_mib": round(Path(str(stand.database.engine.url.database)).stat().st_size / 2**20),
+        "peak_rss_mib": round(peak_bytes() / 2**20, 1),
         "new_100_cpu_ms_few": few[0],
         "new_100_cpu_ms_many": many[0],
         "again_100_cpu_ms_few": few[1],
@@ -182,70 +196,73 @@ def measure_dedupe(stand: Stand, ids: int) -> dict[str, float]:
     }
 
 
-def resident_bytes() -> int:
-    """Return how much memory this process has now."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def forget_peak() -> None:
+    """Let the peak of this process's memory begin at what it has now."""
+    Path("/proc/self/clear_refs").write_text("5")
 
 
-class Store(places.Place):
-    """A place with very many objects, none of which is held in memory."""
+def peak_bytes() -> int:
+    """Return the most memory that this process had."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
 
-    settle_s = 0.0
-    skew_s = 0.0
 
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self.most_bytes = 0
-
-    def list(self) -> Iterator[places.Found]:
-        """Yield them in the order of their keys, as a bucket does, and look at the memory of this process now and then."""
-        for number in range(self._count):
-            if number % 1000 == 0:
-                self.most_bytes = max(self.most_bytes, resident_bytes())
-            yield places.Found(f"images/{number:09d}.png", 10, "etag", 0)
-
-    def content(self, found: places.Found) -> str | None:
-        """Return what stands for the content."""
-        return found.mark
-
-    def about(self, found: places.Found) -> dict[str, Any]:
-        """Return the data of its event."""
-        return {"uri": found.key}
+@contextlib.contextmanager
+def bucket(objects: int) -> Iterator[None]:
+    """Serve a bucket with very many objects, which the AWS variables of this process name meanwhile."""
+    served = [sys.executable, str(Path(__file__).with_name("bucket.py")), str(objects)]
+    with subprocess.Popen(served, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            os.environ["AWS_ENDPOINT_URL"] = process.stdout.readline().strip()
+            os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "bench"
+            yield
+        finally:
+            process.terminate()
 
 
 def measure_polling(stand: Stand, objects: int) -> dict[str, float]:
-    """Look twice at a place with many objects that were there before; the second look finds nothing new."""
+    """Look twice at a bucket with many objects that were there before; the second look finds nothing new."""
     stand.subscribe({"polls": "dev.trainlet.object.created"}, Poll(url="s3://bucket/images", every_s=60))
-    place = Store(objects)
-    places.open_place = lambda url: place  # type: ignore[assignment]
     with stand.database.read() as tx:
         (trigger,) = [row for row in polling.due(tx) if row.name == "polls"]
-    before_bytes = resident_bytes()
-    took = []
-    for _ in range(2):
-        began = time.perf_counter()
-        polling.look(stand.database, stand.matcher, trigger)
-        took.append(objects / (time.perf_counter() - began))
-    return {
-        "objects": objects,
-        "first_per_s": round(took[0]),
-        "again_per_s": round(took[1]),
-        "memory_mib": round((place.most_bytes - before_bytes) / 2**20, 1),
-    }
+    seen = sa.select(sa.func.count()).select_from(tables.polled)
+    found: dict[str, float] = {"objects": objects}
+    with bucket(objects):
+        for name in ("first", "again"):
+            forget_peak()
+            before_bytes, began, cpu_s = peak_bytes(), time.perf_counter(), time.process_time()
+            polling.look(stand.database, stand.matcher, trigger)
+            took_s = time.perf_counter() - began
+            found[f"{name}_s"] = round(took_s, 1)
+            found[f"{name}_cpu_s"] = round(time.process_time() - cpu_s, 1)
+            found[f"{name}_per_s"] = round(objects / took_s)
+            found[f"{name}_peak_rss_mib"] = round(peak_bytes() / 2**20, 1)
+            found[f"{name}_grown_mib"] = round((peak_bytes() - before_bytes) / 2**20, 1)
+    with stand.database.read() as tx:
+        assert tx.conn.execute(seen).scalar_one() == objects
+        reason = tx.conn.execute(sa.select(tables.triggers.c.reason)).scalar_one()
+        assert reason == "", reason
+    return found
+
+
+def commit() -> str:
+    """Return the commit that is measured; with a plus when files differ from it."""
+    told = ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
+    return subprocess.run(told, capture_output=True, text=True, cwd=Path(__file__).parent, check=False).stdout.strip()
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ids", type=int, default=1_000_000, help="ids that are stored when dedupe is measured")
-    parser.add_argument("--objects", type=int, default=50_000, help="objects of the place that is polled")
+    parser.add_argument("--objects", type=int, default=50_000, help="objects of the bucket that is polled")
+    parser.add_argument("--only", metavar="NAME", action="append", help="measure this part only")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    results: dict[str, Any] = {
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
-        "load_average": [round(one, 1) for one in os.getloadavg()],
-    }
+    results: dict[str, Any] = {}
+    if options.only and options.out is not None and options.out.exists():
+        results = json.loads(options.out.read_text())
     parts = {
         "event_to_run": measure_latency,
         "intake": measure_intake,
@@ -253,12 +270,21 @@ def main() -> None:
         "polling": lambda stand: measure_polling(stand, options.objects),
     }
     for name, part in parts.items():
+        if options.only and name not in options.only:
+            continue
         with tempfile.TemporaryDirectory(prefix="trainlet-bench-") as home:
             print(f"measuring {name} ...", file=sys.stderr, flush=True)
+            about = {
+                "commit": commit(),
+                "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+                "load_average": round(os.getloadavg()[0], 1),
+            }
             stand = Stand(Path(home))
-            results[name] = part(stand)
+            results[name] = {**about, **part(stand)}
             stand.database.close()
             print(json.dumps({name: results[name]}), file=sys.stderr, flush=True)
+    machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
+    results = {"machine": machine, **{name: results[name] for name in parts if name in results}}
     text = json.dumps(results, indent=2)
     print(text)
     if options.out is not None:

@@ -67,7 +67,8 @@ def advance(tx: Transaction, project: str, name: str, most: int = _AT_ONCE) -> i
         started += firing.fire(tx, row, spec, held, budget_nano=wait)
         if not more:
             break
-    rest = {"due_ns": tx.now_ns} if more else {"due_ns": None, "reason": "", "waiting": 0}
+    reason = row.reason if row.reason.startswith(intake.POLLING) else ""
+    rest = {"due_ns": tx.now_ns} if more else {"due_ns": None, "reason": reason, "waiting": 0}
     tx.run(_TABLE.update().where(this).values(rest))
     return started
 

@@ -24,6 +24,7 @@ from trainlet_functions.triggers.matching import Compiled, Matcher
 
 KEPT_S = 35 * 24 * 3600.0  # how long an event is known: a repetition within it changes nothing
 COLLECTING = "collecting events"
+POLLING = "polling: "  # how the reason begins when a place cannot be looked at; runs that start do not mend that
 _CHUNK = 500
 _INBOX, _EVENTS, _TRIGGERS, _MATCHES = tables.inbox, tables.events, tables.triggers, tables.matches
 

@@ -38,9 +38,11 @@ class Place(Protocol):
 
     settle_s: float
     skew_s: float
+    resumes: bool
+    """Whether it lists in the order of its keys, so that a listing can go on after one."""
 
-    def list(self) -> Iterator[Found]:
-        """Yield every object, without holding them all; raises PlatformError when the place cannot be read."""
+    def list(self, after: str = "") -> Iterator[Found]:
+        """Yield every object after a key, without holding them all; raises PlatformError when it cannot be read."""
         ...
 
     def content(self, found: Found) -> str | None:
@@ -84,12 +86,13 @@ class Folder:
 
     settle_s = 1.0
     skew_s = 0.05  # a tick of the kernel's clock
+    resumes = False
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def list(self) -> Iterator[Found]:
-        """Walk the folder; what vanishes meanwhile is left out."""
+    def list(self, after: str = "") -> Iterator[Found]:
+        """Walk the folder, always all of it; what vanishes meanwhile is left out."""
         if not self._root.is_dir():
             raise PlatformError(f"The folder {self._root} is not there; it is looked at again.")
         folders = [self._root]
@@ -144,17 +147,18 @@ class Bucket:
     skew_s = 2.0  # S3 tells whole seconds
 
     def __init__(self, bucket: str, prefix: str) -> None:
+        self.resumes = not bucket.endswith("--x-s3")  # a directory bucket of AWS lists in no order
         self._bucket = bucket
         self._prefix = prefix
 
-    def list(self) -> Iterator[Found]:
+    def list(self, after: str = "") -> Iterator[Found]:
         """List in parts of 1000."""
         import obstore
         from obstore.exceptions import BaseError
 
         store = s3.connection(self._bucket)
         try:
-            for part in obstore.list(store, prefix=self._prefix or None, chunk_size=1000):
+            for part in obstore.list(store, prefix=self._prefix or None, offset=after or None, chunk_size=1000):
                 for item in part:
                     mark = (item["e_tag"] or item["version"] or f"{item['size']}").strip('"')
                     changed_ns = round(item["last_modified"].timestamp()) * 1_000_000_000

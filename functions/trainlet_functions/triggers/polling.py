@@ -2,6 +2,8 @@
 
 What was seen is kept a row each, written in the transaction that takes the events in: dying in the middle of a look
 repeats a part of it, and the events of that part are known already. The place itself is read outside of transactions.
+How far a long listing came is kept too, so that one that is cut short goes on there; what came before that place
+meanwhile is seen by the look after it.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ from trainlet.core.clocks import rfc3339
 from trainlet.core.errors import TrainletError
 from trainlet.core.triggers import OBJECT_CREATED, Poll, Subscription
 from trainlet_functions.batches import batches
-from trainlet_functions.state.database import Database, Transaction
+from trainlet_functions.state.database import Database, Transaction, dumps, loads
 from trainlet_functions.triggers import intake, places, tables
 from trainlet_functions.triggers.matching import Matcher
 
 _PART = 500
+_NOTED_PARTS = 20  # how many parts without news are listed again at most
+_RESUME = ""  # the key of the row that says where a listing goes on; no object has it
 _TABLE, _SEEN = tables.triggers, tables.polled
 
 
@@ -38,12 +42,38 @@ def look(database: Database, matcher: Matcher, trigger: sa.Row[Any]) -> int:
     fresh, problem = 0, ""
     try:
         place = places.open_place(poll.url)
-        for part in batches(place.list(), _PART):
+        after = _resumed(database, trigger, poll) if place.resumes else ""
+        for number, part in enumerate(batches(place.list(after), _PART), 1):
             fresh += _take_part(database, matcher, trigger, poll, place, part)
+            if place.resumes and number % _NOTED_PARTS == 0:
+                _note_place(database, trigger, dumps([poll.url, part[-1].key]))
+                after = part[-1].key
+        if after:
+            _note_place(database, trigger, None)
     except TrainletError as error:
-        problem = f"polling: {error}"
+        problem = f"{intake.POLLING}{error}"
     _note(database, trigger, poll, problem)
     return fresh
+
+
+def _resumed(database: Database, trigger: sa.Row[Any], poll: Poll) -> str:
+    """Return the key after which a listing that was cut short goes on; empty when there is none."""
+    with database.read() as tx:
+        found = tx.one(sa.select(_SEEN.c.mark).where(_mine(trigger) & (_SEEN.c.key == _RESUME)))
+    url, key = ("", "") if found is None else loads(found.mark)
+    return str(key) if url == poll.url else ""
+
+
+def _note_place(database: Database, trigger: sa.Row[Any], mark: str | None) -> None:
+    """Note how far a listing came; None: it came to its end."""
+    with database.write() as tx:
+        tx.run(_SEEN.delete().where(_mine(trigger) & (_SEEN.c.key == _RESUME)))
+        if mark is not None:
+            tx.insert(_SEEN, project=trigger.project, trigger=trigger.name, key=_RESUME, mark=mark)
+
+
+def _mine(trigger: sa.Row[Any]) -> sa.ColumnElement[bool]:
+    return (_SEEN.c.project == trigger.project) & (_SEEN.c.trigger == trigger.name)
 
 
 def _take_part(
@@ -54,7 +84,7 @@ def _take_part(
     place: places.Place,
     part: Sequence[places.Found],
 ) -> int:
-    mine = (_SEEN.c.project == trigger.project) & (_SEEN.c.trigger == trigger.name)
+    mine = _mine(trigger)
     with database.read() as tx:
         chosen = sa.select(_SEEN.c.key, _SEEN.c.mark).where(mine & _SEEN.c.key.in_([one.key for one in part]))
         seen = {row.key: row.mark for row in tx.all(chosen)}
@@ -96,6 +126,6 @@ def _note(database: Database, trigger: sa.Row[Any], poll: Poll, problem: str) ->
         if row is None:
             return
         values: dict[str, Any] = {"poll_ns": tx.now_ns + round(poll.every_s * 1e9)}
-        if row.state == "active" and (problem or row.reason.startswith("polling: ")):
+        if row.state == "active" and (problem or row.reason.startswith(intake.POLLING)):
             values["reason"] = problem[:1000]
         tx.run(_TABLE.update().where(this).values(values))

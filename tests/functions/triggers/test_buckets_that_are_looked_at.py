@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from trainlet.core.errors import PlatformError
 from trainlet.core.triggers import OBJECT_CREATED, Flow, Parameter, Poll, Subscription
 from trainlet_functions.triggers import places, polling, registry, tables
 
@@ -142,6 +143,39 @@ def test_a_listing_in_several_parts_misses_nothing(now: Any, at: Any, moto: str)
     assert given == [f"s3://{bucket}/{name}" for name in names]
 
 
+def test_a_listing_that_is_cut_short_goes_on_there_and_the_next_one_begins_anew(
+    now: Any, at: Any, moto: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, bucket = at(moto)
+    subscribe(now, bucket)
+    look(now)
+    for number in range(7):
+        client.put_object(Bucket=bucket, Key=f"images/{number}.png", Body=b"x")
+    monkeypatch.setattr(polling, "_PART", 2)
+    monkeypatch.setattr(polling, "_NOTED_PARTS", 1)
+    real, told, most = places.Bucket.list, [], 5
+
+    def listed(place: places.Bucket, after: str = "") -> Iterator[places.Found]:
+        for found in real(place, after):
+            if len(told) == most:
+                raise PlatformError("the connection was lost")
+            told.append(found.key[7])
+            yield found
+
+    monkeypatch.setattr(places.Bucket, "list", listed)
+    look(now)
+    assert "".join(told) == "01234" and "the connection was lost" in now.trigger().reason
+    client.put_object(Bucket=bucket, Key="images/00.png", Body=b"x")
+    told.clear()
+    most = 100
+    look(now)
+    assert "".join(told) == "456", "it went on after the last part that was taken in"
+    told.clear()
+    look(now)
+    assert "".join(told) == "00123456"
+    assert sorted(now.given()) == sorted(f"s3://{bucket}/images/{name}.png" for name in ("00", *range(7)))
+
+
 def test_a_bucket_that_is_not_there_is_told_and_looked_at_again(now: Any, at: Any, moto: str) -> None:
     client, bucket = at(moto)
     subscribe(now, f"{bucket}-later")
@@ -161,8 +195,9 @@ def test_a_place_of_any_size_is_taken_in_parts_and_never_held_as_a_whole(
 
     class Endless:
         settle_s = skew_s = 0.0
+        resumes = False
 
-        def list(self) -> Iterator[places.Found]:
+        def list(self, after: str = "") -> Iterator[places.Found]:
             nonlocal told
             for number in range(3210):
                 told += 1
