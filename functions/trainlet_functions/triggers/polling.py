@@ -73,7 +73,7 @@ def _note_place(database: Database, trigger: sa.Row[Any], mark: str | None) -> N
 
 
 def _mine(trigger: sa.Row[Any]) -> sa.ColumnElement[bool]:
-    return (_SEEN.c.project == trigger.project) & (_SEEN.c.trigger == trigger.name)
+    return sa.and_(_SEEN.c.project == trigger.project, _SEEN.c.trigger == trigger.name)
 
 
 def _take_part(
