@@ -39,7 +39,7 @@ from trainlet_functions.spans import Spans
 from trainlet_functions.state import admission, attempts, devices, functions, ledger, schema, supervisor, tokens
 from trainlet_functions.state.database import Capacity, Database, Transaction
 from trainlet_functions.state.tokens import Identity
-from trainlet_functions.triggers import registry
+from trainlet_functions.triggers import registry, sns
 from trainlet_functions.triggers.engine import Engine
 from trainlet_functions.triggers.matching import Matcher
 from trainlet_functions.worker import spool
@@ -88,6 +88,7 @@ class Platform:
         self._engine = Engine(self.database, self.matcher)
         self._drivers: Drivers
         self.courier = Courier(self.database, self.signer, Rule(cluster, embedded))
+        self.certificates = sns.Certificates.from_environment()
         self._threads: list[threading.Thread] = []
         self._last_use = time.monotonic()
         self._next_look = 0.0

@@ -13,7 +13,7 @@ from trainlet_functions.api.events import answer, read
 from trainlet_functions.api.problems import Unauthorized
 from trainlet_functions.api.routes import Routes, project
 from trainlet_functions.platform import Platform
-from trainlet_functions.triggers import acceptance, adapters, hooks, sources, webhooks
+from trainlet_functions.triggers import acceptance, adapters, hooks, sns, sources, webhooks
 
 routes = Routes()
 _TAKEN: dict[str, Any] = {"reply": Accepted, "statuses": (202,)}
@@ -66,6 +66,10 @@ def _take(platform: Platform, owner: str, adapter: str, given: str | None) -> tu
     try:
         with platform.database.read() as tx:
             scheme = hooks.admit(tx, platform.signer, owner, adapter, headers, body, given=given)
+            topics = hooks.topics(tx, owner, adapter) if scheme == "sns" else []
+            now_s = tx.now_ns / 1e9
+        if scheme == "sns":
+            sns.check(topics, platform.certificates, body, now_s)  # may fetch: not inside of a transaction
     except webhooks.Refused as refused:
         raise Unauthorized(
             f"The hook {adapter} of project {owner!r} does not take this: {refused}. `trainlet hook ls` lists the hooks "

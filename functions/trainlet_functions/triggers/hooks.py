@@ -8,6 +8,7 @@ one made later in its place has another secret.
 from __future__ import annotations
 
 import base64
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,11 +21,12 @@ from trainlet.core.events import Event
 from trainlet.core.hooks import CLOUDEVENTS, HookCreate, HookSecret, HookView, Scheme
 from trainlet_functions.signatures import Signer
 from trainlet_functions.state.database import Transaction, dumps, loads
-from trainlet_functions.triggers import sources, tables, webhooks
+from trainlet_functions.triggers import sns, sources, tables, webhooks
 from trainlet_functions.triggers.adapters import ADAPTERS
 
 _TABLE = tables.hooks
 _PREFIX = "tlh_"  # tells people and secret scanners what it is
+_IN_URL: tuple[Scheme, ...] = ("url", "sns")  # whose secret is the end of the URL
 _USED_S = 60.0  # how exact the time of the last use is
 _DEFAULTS: Mapping[str, Scheme] = {
     "github": "hmac",
@@ -43,6 +45,14 @@ def create(tx: Transaction, signer: Signer, project: str, asked: HookCreate) -> 
         raise UserError(f"There is no adapter {asked.adapter!r}. {nearest(asked.adapter, known)}")
     sources.check_patterns(asked.sources)
     scheme = asked.scheme or _DEFAULTS[asked.adapter]
+    if scheme == "sns":
+        if asked.adapter != "s3":
+            raise UserError(
+                f"SNS brings notifications of S3, so the scheme sns is of the adapter s3, not {asked.adapter}."
+            )
+        sns.check_topics(asked.topics)
+    elif asked.topics:
+        raise UserError(f"Only the scheme sns has topics, and this hook has {scheme}. Add --scheme sns.")
     row = tx.one(sa.select(_TABLE).where(_this(project, asked.adapter, scheme)))
     if row is not None and row.removed_ns is None:
         raise ConflictError(
@@ -51,7 +61,7 @@ def create(tx: Transaction, signer: Signer, project: str, asked: HookCreate) -> 
         )
     values: dict[str, Any] = {
         "generation": 1 if row is None else row.generation + 1,
-        "sources": dumps(asked.sources),
+        "sources": dumps({"sources": asked.sources, "topics": asked.topics} if asked.topics else asked.sources),
         "created_ns": tx.now_ns,
         "previous_until_ns": None,
         "removed_ns": None,
@@ -99,23 +109,52 @@ def admit(
 
     `given` is the secret in the URL. A hook that is not there refuses like one whose secret is another.
     """
-    scheme = "url" if given is not None else webhooks.scheme_of(headers)
-    row = tx.one(sa.select(_TABLE).where(_this(project, adapter, scheme) & _TABLE.c.removed_ns.is_(None)))
-    generations = [0] if row is None else webhooks.generations(row, tx.now_ns)  # nobody has the secret of 0
-    secrets = [_secret(signer, project, adapter, scheme, generation) for generation in generations]
     if given is not None:
-        webhooks.check_given(secrets, given)
-    else:
-        webhooks.check(scheme, secrets, headers, body, tx.now_ns / 1e9)
+        return _by_url(tx, signer, project, adapter, given)
+    scheme = webhooks.scheme_of(headers)
+    row, secrets = _good(tx, signer, project, adapter, scheme)
+    webhooks.check(scheme, secrets, headers, body, tx.now_ns / 1e9)
     if row is None:
         raise webhooks.Refused("there is no such hook")
     return scheme
 
 
+def _by_url(tx: Transaction, signer: Signer, project: str, adapter: str, given: str) -> Scheme:
+    """Return which of the schemes that have their secret in the URL this one is of; raises webhooks.Refused."""
+    for scheme in _IN_URL:
+        row, secrets = _good(tx, signer, project, adapter, scheme)
+        with contextlib.suppress(webhooks.Refused):
+            webhooks.check_given(secrets, given)
+            if row is not None:
+                return scheme
+    raise webhooks.Refused("the secret in the URL is not the hook's")
+
+
+def topics(tx: Transaction, project: str, adapter: str) -> list[str]:
+    """Return the topics whose messages the hook of the scheme sns takes; none when it was removed meanwhile."""
+    row = tx.one(sa.select(_TABLE).where(_this(project, adapter, "sns") & _TABLE.c.removed_ns.is_(None)))
+    return [] if row is None else _bounds(row)[1]
+
+
+def _bounds(row: sa.Row[Any]) -> tuple[list[str], list[str]]:
+    """Return the sources and the topics that a hook is bound to."""
+    told = loads(row.sources)
+    return (told, []) if isinstance(told, list) else (told["sources"], told["topics"])
+
+
+def _good(
+    tx: Transaction, signer: Signer, project: str, adapter: str, scheme: Scheme
+) -> tuple[sa.Row[Any] | None, list[str]]:
+    """Return a hook with its secrets that are good now; one that is not there has a secret that nobody has."""
+    row = tx.one(sa.select(_TABLE).where(_this(project, adapter, scheme) & _TABLE.c.removed_ns.is_(None)))
+    generations = [0] if row is None else webhooks.generations(row, tx.now_ns)
+    return row, [_secret(signer, project, adapter, scheme, generation) for generation in generations]
+
+
 def used(tx: Transaction, project: str, adapter: str, scheme: Scheme, events: Sequence[Event]) -> None:
     """Note that a hook brought events; raises AccessError for one whose source it may not bring."""
     row = _row(tx, project, adapter, scheme)
-    allowed = loads(row.sources)
+    allowed, _ = _bounds(row)
     for event in events if allowed else ():
         if not sources.fits(event.source, allowed):
             raise AccessError(
@@ -135,7 +174,7 @@ def _secret(signer: Signer, project: str, adapter: str, scheme: str, generation:
 def _shown(tx: Transaction, signer: Signer, project: str, adapter: str, scheme: str) -> HookSecret:
     row = _row(tx, project, adapter, scheme)
     secret, view = _secret(signer, project, adapter, scheme, row.generation), _view(tx, row)
-    return HookSecret(hook=view, secret=secret, path=f"{view.path}/{secret}" if scheme == "url" else view.path)
+    return HookSecret(hook=view, secret=secret, path=f"{view.path}/{secret}" if scheme in _IN_URL else view.path)
 
 
 def _row(tx: Transaction, project: str, adapter: str, scheme: str) -> sa.Row[Any]:
@@ -157,7 +196,8 @@ def _view(tx: Transaction, row: sa.Row[Any]) -> HookView:
         scheme=row.scheme,
         path=f"/v1/projects/{row.project}/hooks/{row.adapter}",
         generation=row.generation,
-        sources=loads(row.sources),
+        sources=_bounds(row)[0],
+        topics=_bounds(row)[1],
         created_at=rfc3339(row.created_ns),
         previous_until=None if until_ns is None or until_ns <= tx.now_ns else rfc3339(until_ns),
         last_used_at=None if row.used_ns is None else rfc3339(row.used_ns),

@@ -12,13 +12,14 @@ from trainlet.core.errors import NotFoundError, UserError
 from trainlet.core.hooks import HookCreate, HookSecret, HookView
 from trainlet.core.settings import Settings
 
-_SCHEMES = ("hmac", "standard", "mlflow", "bearer", "url")
+_SCHEMES = ("hmac", "standard", "mlflow", "bearer", "url", "sns")
 _HOW = {
     "hmac": "the sender's secret; it signs in X-Hub-Signature-256",
     "standard": "the sender's secret; it signs in Webhook-Signature (Standard Webhooks)",
     "mlflow": "the webhook's secret; MLflow signs in X-MLflow-Signature",
     "bearer": "the header Authorization: Bearer SECRET, or the password in the URL",
     "url": "nothing but the URL: who has it may send",
+    "sns": "the URL, in an HTTPS subscription of the topic; AWS signs each message",
 }
 _scheme = click.option("--scheme", type=click.Choice(_SCHEMES), help="Which, where an adapter has several hooks.")
 
@@ -32,11 +33,13 @@ def hook() -> None:
 @click.option("--adapter", required=True, metavar="NAME", help="s3, alertmanager, mlflow, github, kfp or cloudevents.")
 @click.option("--scheme", type=click.Choice(_SCHEMES), help="How the sender shows the secret; default: what it can do.")
 @click.option("--source", "sources", multiple=True, help="Take only events of this source; it may end with *.")
+@click.option("--topic", "topics", multiple=True, help="With --scheme sns: take only messages of this topic (its ARN).")
 @output.json_option
-def create(adapter: str, scheme: str | None, sources: tuple[str, ...], as_json: bool) -> None:
+def create(adapter: str, scheme: str | None, sources: tuple[str, ...], topics: tuple[str, ...], as_json: bool) -> None:
     """Make a hook and print its URL and secret: this is the only time that the secret is shown."""
     client = connect(Settings.from_environment())
-    asked = HookCreate.model_validate({"adapter": adapter, "scheme": scheme, "sources": list(sources)})
+    given = {"adapter": adapter, "scheme": scheme, "sources": list(sources), "topics": list(topics)}
+    asked = HookCreate.model_validate(given)
     _tell(Hooks(client).create(asked), client.url, as_json=as_json)
 
 

@@ -27,6 +27,7 @@ from trainlet_functions.sinks.courier import Courier
 from trainlet_functions.state import devices, tokens
 from trainlet_functions.state.database import Database
 from trainlet_functions.triggers.matching import Matcher
+from trainlet_functions.triggers.sns import Certificates
 
 
 class Backend:
@@ -67,6 +68,7 @@ class Stand:
         self.matcher = Matcher()
         self.spans = None
         self.courier = Courier(self.database, self.signer, Rule(None, embedded=True))
+        self.certificates = Certificates()
         self.closing = threading.Event()
         self.embedded = True
         self.believes_brokers = False

@@ -81,7 +81,7 @@ def convert(headers: Mapping[str, str], body: bytes) -> list[Event]:
 def _events(form: Any) -> Iterator[Event]:
     if not isinstance(form, dict):
         raise UserError(f"This is no {WHAT}: it is a JSON {type(form).__name__}, not an object.")
-    if form.get("Event") == "s3:TestEvent":
+    if form.get("Event") == "s3:TestEvent" or form.get("Type") == "UnsubscribeConfirmation":
         return
     if "event_type" in form and "message" in form:
         change = seaweedfs.read(form)
