@@ -49,6 +49,9 @@ def forget(database: Database) -> None:
 def hand_on(tx: Transaction, matcher: Matcher) -> int:
     """Hand on the oldest news, of all projects; returns how many."""
     rows = outbox.news(tx)
+    shared = [row for row in rows if row.project.endswith("*")]
+    _share(tx, shared)
+    rows = [row for row in rows if not row.project.endswith("*")] or (outbox.news(tx) if shared else [])
     for project in sorted({row.project for row in rows}):
         mine = [row for row in rows if row.project == project]
         later = _hand_on(tx, matcher, project, mine)
@@ -56,6 +59,21 @@ def hand_on(tx: Transaction, matcher: Matcher) -> int:
         _mark(tx, done, due_ns=None, delivered_ns=tx.now_ns)
         _mark(tx, sorted(later), due_ns=tx.now_ns + round(LATER_S * 1e9))
     return len(rows)
+
+
+def _share(tx: Transaction, rows: list[sa.Row[Any]]) -> None:
+    """Make news of a budget that covers many projects news of each of them that could hear of it."""
+    if not rows:
+        return
+    known: set[str] = set()
+    for table, awake in ((_SINKS, _SINKS.c.removed_ns.is_(None)), (tables.triggers, sa.true())):
+        known |= {row.project for row in tx.all(sa.select(table.c.project).where(awake).distinct())}
+    for row in rows:
+        about = {"type": row.type, "task": row.task, "epoch": row.epoch, "data": row.data, "created_ns": row.created_ns}
+        for project in sorted(one for one in known if one.startswith(row.project[:-1])):
+            mine = {"event_id": f"{row.event_id}@{project}", "project": project, "due_ns": tx.now_ns, "tries": 0}
+            tx.insert(_OUTBOX, **about, **mine)
+    _mark(tx, [row.id for row in rows], due_ns=None, delivered_ns=tx.now_ns)
 
 
 def _mark(tx: Transaction, ids: list[int], **values: Any) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from trainlet.core import events as cloudevents
 from trainlet.core.errors import NotFoundError, UserError
 from trainlet.core.settings import Settings
 from trainlet.core.triggers import EventView, MatchView
+
+NOTHING = "matched nothing"
 
 
 @click.group(invoke_without_command=True)
@@ -36,19 +40,42 @@ def events(ctx: click.Context, state: str | None, limit: int, as_json: bool) -> 
     if not found:
         click.echo("No event has come yet. `trainlet events send FILE` sends one.")
         return
+    if sys.stdout.isatty():
+        for view in found:
+            click.echo("\n".join(paragraph(view, shutil.get_terminal_size().columns)))
+        return
     rows = [
-        [
-            view.number,
-            f"{view.received_at[:10]} {output.clock(view.received_at)}",
-            view.type,
-            view.source,
-            view.id,
-            said,
-        ]
+        [view.number, _received(view), view.type, view.source, view.subject, view.id, trigger, said]
         for view in found
-        for said in ([_said(match) for match in view.matches] or ["matched nothing"])
+        for trigger, said in ([(match.trigger, _said(match)) for match in view.matches] or [("", NOTHING)])
     ]
-    output.table("", ["event", "received (UTC)", "type", "source", "id", "what it started"], rows)
+    output.table("", ["event", "received (UTC)", "type", "source", "subject", "id", "trigger", "verdict"], rows)
+
+
+def paragraph(view: EventView, width: int) -> list[str]:
+    """Return an event as lines for people: what came, from where and about what, and what each trigger made of it."""
+    lines = [f"{view.number:>6}  {_received(view)}  {view.type}"]
+    facts = [*([f"about {view.subject}"] if view.subject else []), f"from {view.source}", f"id {view.id}"]
+    for fact in facts:
+        joined = f"{lines[-1]}  {fact}"
+        if len(lines) > 1 and len(joined) <= width:
+            lines[-1] = joined
+        else:
+            lines.append(f"{'':8}{fact}")
+    for said in [f"{match.trigger}: {_said(match)}" for match in view.matches] or [NOTHING]:
+        lines += textwrap.wrap(
+            said,
+            max(width, 40),
+            initial_indent=f"{'':8}-> ",
+            subsequent_indent=f"{'':11}",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return lines
+
+
+def _received(view: EventView) -> str:
+    return f"{view.received_at[:10]} {output.clock(view.received_at)}"
 
 
 @events.command()
@@ -69,7 +96,7 @@ def show(event: str, as_json: bool) -> None:
     if trace:
         click.echo(f"  trace {trace}")
     if not view.matches:
-        click.echo("  matched nothing: `trainlet trigger test FILE event.json` says why")
+        click.echo(f"  {NOTHING}: `trainlet trigger test FILE event.json` says why")
     for match in view.matches:
         again = f" (replay {match.replay})" if match.replay else ""
         click.echo(f"  -> {match.trigger}{again}: {_said(match)}")

@@ -20,7 +20,7 @@ from trainlet_functions.sinks import courier as couriers
 from trainlet_functions.sinks import fanout, letters
 from trainlet_functions.sinks.addresses import Rule
 from trainlet_functions.sinks.courier import Courier
-from trainlet_functions.state import schema
+from trainlet_functions.state import outbox, schema
 from trainlet_functions.triggers.engine import Engine
 
 
@@ -435,3 +435,21 @@ def test_what_was_delivered_is_forgotten_after_a_week_what_is_dead_later_and_wha
 
 
 KINDS = (("good", "delivered"), ("bad", "dead"), ("bad", "waiting"))
+
+
+def test_a_budget_of_many_projects_is_told_to_each_of_them_and_to_no_other(
+    stand: Any, http: Any, person: Any, receive: Callable[[], Any]
+) -> None:
+    mine, sister, stranger = receive(), receive(), receive()
+    add(person, mine, "budget.*")
+    for project, receiver in (("p-2", sister), ("q", stranger)):
+        add(type(person)(http, stand.token("client", project=project)), receiver, "budget.*")
+    with stand.database.write() as tx:
+        outbox.budget(tx, "p*", "family", 0, 80, "")
+        outbox.budget(tx, "p", "own", 0, 100, "")
+    deliver(stand)
+    deliver(stand)
+    assert mine.types == ["budget.spent", "budget.warned"]
+    assert sister.types == ["budget.warned"] and stranger.types == []
+    assert [one.events[-1]["source"] for one in (mine, sister)] == ["/projects/p", "/projects/p-2"]
+    assert sister.events[0]["data"] == {"budget": "family", "covers": "p*", "percent": 80, "run": ""}

@@ -84,7 +84,10 @@ def test_what_is_deployed_takes_events_once_and_says_why_they_wait(trainlet, wri
     unknown = trainlet("triggers", "pause", "on-image")
     assert unknown.returncode == 2 and "Did you mean 'on-images'" in unknown.stderr
     listed = trainlet("events").stdout
-    assert "com.amazonaws.s3.objectcreated" in listed and "run retrain-" in listed
+    head, newest, *_ = [line.split("\t") for line in listed.splitlines()]
+    assert head == ["event", "received (UTC)", "type", "source", "subject", "id", "trigger", "verdict"]
+    assert newest[2:7] == ["com.amazonaws.s3.objectcreated", "s3://digits-raw", "images/1.png", "2", "on-images"]
+    assert newest[7].startswith("run retrain-")
     schedule = FLOW[FLOW.index("@tl.on_schedule") : FLOW.index("@tl.pipeline")]
     write("flow.py", FLOW.replace(schedule, ""))
     assert "yearly: removed" in trainlet("deploy", "flow.py").stdout
