@@ -6,7 +6,7 @@ from typing import Any
 
 from trainlet.core import wire
 from trainlet.core.errors import UserError
-from trainlet.core.triggers import KubeflowStart, Pause, Schedule, Subscription, TriggerKind, TriggerView
+from trainlet.core.triggers import KubeflowRun, KubeflowStart, Pause, Schedule, Subscription, TriggerKind, TriggerView
 from trainlet_functions.api.routes import Query, Routes, poll, project
 from trainlet_functions.platform import Platform
 from trainlet_functions.triggers import filters, firing, places, registry, sources, watches
@@ -118,6 +118,13 @@ def firings(platform: Platform, after: int | None, wait: float | None) -> wire.P
         for row in found
     ]
     return wire.Page(items=items, next=str(found[-1].number) if found else None)
+
+
+@routes.add("PUT", "/v1/firings/{run_id}/kubeflow-run", body=KubeflowRun, reply=wire.RunView)
+def done_by(platform: Platform, run_id: str, body: KubeflowRun) -> wire.RunView:
+    """Say which run of Kubeflow Pipelines does a triggered run; the same again changes nothing."""
+    with platform.database.write() as tx:
+        return firing.done_by(tx, project(), run_id, body.id)
 
 
 def _kubeflow(platform: Platform, start: str | None) -> dict[str, Any] | None:

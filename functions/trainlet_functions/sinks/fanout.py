@@ -15,12 +15,11 @@ from trainlet.core.clocks import rfc3339
 from trainlet.core.events import Event
 from trainlet.core.triggers import CHAIN
 from trainlet_functions.batches import batches
-from trainlet_functions.billing import spending
 from trainlet_functions.sinks import letters, registry
 from trainlet_functions.state import outbox, schema
 from trainlet_functions.state.database import Database, Transaction, dumps, loads
 from trainlet_functions.state.problems import TooManyWaiting
-from trainlet_functions.triggers import intake, tables
+from trainlet_functions.triggers import firing, intake, tables
 from trainlet_functions.triggers.matching import Matcher
 
 _MOST_OUTPUT = 64 * 1024  # characters of results that travel with an event
@@ -151,7 +150,7 @@ def _complete(tx: Transaction, row: sa.Row[Any], run: sa.Row[Any] | None, projec
     if row.type.startswith(lifecycle.RUN):
         data["trigger"] = run.trigger
         if data["state"] != "running":
-            _, data["cost_nano"] = spending.of_runs(tx, project, [run.id])[run.id]
+            data["cost_nano"] = firing.cost_nano(tx, project, run.id, run.labels)
             data["currency"] = tx.prices.currency
             outputs = {name: value for name, value in loads(run.outputs).items() if codecs.TAG not in dumps(value)}
             data["outputs"] = outputs if len(dumps(outputs)) <= _MOST_OUTPUT else {}

@@ -29,6 +29,8 @@ def create(tx: Transaction, project: str, run_id: str, body: wire.RunCreate) -> 
     if row is not None:
         if row.project != project:
             raise ConflictError(f"The run id {run_id!r} is used already. Choose another id.")
+        if row.automatic and not row.body_hash and body.graph is None:
+            return views.run_view(tx, _say_more(tx, row, body, digest)), False
         if row.body_hash != digest:
             raise ConflictError(
                 f"The run id {run_id!r} is used already with {_difference(row, body)}. Choose another id."
@@ -37,6 +39,47 @@ def create(tx: Transaction, project: str, run_id: str, body: wire.RunCreate) -> 
             _take_over(tx, row, body.dispatcher.id)
         return views.run_view(tx, row), False
     return views.run_view(tx, _insert(tx, project, run_id, body, digest, automatic=body.graph is None)), True
+
+
+def _say_more(tx: Transaction, row: sa.Row[Any], body: wire.RunCreate, digest: str) -> sa.Row[Any]:
+    """Let the first who says more of a run that was made on the fly say it; what it got before stays."""
+    values: dict[str, Any] = {
+        "pipeline": body.pipeline,
+        "body_hash": digest,
+        "labels": dumps({**body.labels, **loads(row.labels)}),
+    }
+    if row.budget_nano is None:
+        values["budget_nano"] = body.budget_nano
+    if body.dispatcher is not None:
+        values["dispatcher"] = body.dispatcher.id
+    tx.run(_TABLE.update().where(_TABLE.c.id == row.id).values(values))
+    return tx.conn.execute(sa.select(_TABLE).where(_TABLE.c.id == row.id)).one()
+
+
+def adopt(tx: Transaction, whole: sa.Row[Any], part: str, part_label: str, whole_label: str) -> None:
+    """Make a run that its tasks make on the fly a part of another: it has the tags and the own budget of that.
+
+    Raises ConflictError for the run of another project, or one that somebody drives.
+    """
+    labels = loads(whole.labels)
+    inherited = {**{name: value for name, value in labels.items() if name != part_label}, whole_label: whole.id}
+    found = tx.one(sa.select(_TABLE).where(_TABLE.c.id == part))
+    if found is None:
+        body = wire.RunCreate(pipeline=whole.pipeline, labels=inherited, budget_nano=whole.budget_nano)
+        _insert(tx, whole.project, part, body, "", automatic=True)
+    elif found.project != whole.project or not found.automatic:
+        raise ConflictError(f"The run {part} is used already, and not by the pods of Kubeflow Pipelines.")
+    else:
+        values = {"labels": dumps({**loads(found.labels), **inherited}), "budget_nano": whole.budget_nano}
+        tx.run(_TABLE.update().where(_TABLE.c.id == part).values(values))
+    tx.run(_TABLE.update().where(_TABLE.c.id == whole.id).values(labels=dumps({**labels, part_label: part})))
+
+
+def close(tx: Transaction, project: str, run_id: str, state: str) -> None:
+    """End an automatic run that waits for tasks, as nothing makes any more; one that has live tasks ends with them."""
+    found = tx.one(sa.select(_TABLE).where((_TABLE.c.id == run_id) & (_TABLE.c.project == project)))
+    if found is not None and found.state == "running" and found.automatic and not transitions.any_live(tx, run_id):
+        end(tx, found, state, transitions.ALL_ENDED)
 
 
 def _difference(row: sa.Row[Any], body: wire.RunCreate) -> str:

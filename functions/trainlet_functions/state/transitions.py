@@ -111,9 +111,14 @@ def record(tx: Transaction, task: str, epoch: int, state: str, reason: str, acto
     tx.insert(schema.timeline, **line)
 
 
+def any_live(tx: Transaction, run_id: str) -> bool:
+    """Say whether a run has tasks that have not ended."""
+    return tx.conn.execute(_ANY_LIVE, {"of_run": run_id}).first() is not None
+
+
 def _finish_automatic_run(tx: Transaction, run_id: str) -> None:
     """End a run that nobody drives (a single function, a KFP run) when its last task is terminal."""
-    if tx.conn.execute(_ANY_LIVE, {"of_run": run_id}).first() is not None:
+    if any_live(tx, run_id):
         return
     states = tx.conn.execute(_STATES, {"of_run": run_id}).scalars().all()
     state = next((bad for bad in ("failed", "canceled") if bad in states), "succeeded")

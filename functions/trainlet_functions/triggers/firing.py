@@ -16,9 +16,10 @@ from trainlet.core.events import Event
 from trainlet.core.models import canonical_json, sha256_hex
 from trainlet.core.protocols import ObjectStore
 from trainlet.core.specs import dns_label
-from trainlet.core.triggers import CHAIN, KubeflowStart, Schedule, Subscription
+from trainlet.core.triggers import CHAIN, PART_LABEL, WHOLE_LABEL, KubeflowStart, Schedule, Subscription
+from trainlet_functions.billing import spending
 from trainlet_functions.state import runs
-from trainlet_functions.state.database import Transaction
+from trainlet_functions.state.database import Transaction, loads
 from trainlet_functions.triggers import intake, mappings, tables
 
 TRIGGER_LABEL = "trainlet.dev/trigger"
@@ -104,6 +105,26 @@ def open_after(tx: Transaction, project: str, number: int, limit: int = 200) -> 
     """Return the firings after a number whose runs have not ended, the oldest first."""
     mine = (_FIRINGS.c.project == project) & _FIRINGS.c.ended_ns.is_(None) & (_FIRINGS.c.number > number)
     return tx.all(sa.select(_FIRINGS).where(mine).order_by(_FIRINGS.c.number).limit(limit))
+
+
+def done_by(tx: Transaction, project: str, run_id: str, kubeflow_run: str) -> wire.RunView:
+    """Note which run of Kubeflow Pipelines does a triggered run, so that tags, budget and cost go both ways.
+
+    Of two drivers that started it at the same moment one had its run stopped, so the last word holds. Raises UserError for
+    a run that no trigger had KFP do.
+    """
+    ours = runs.row(tx, project, run_id)
+    started = tx.one(sa.select(_FIRINGS.c.kubeflow).where(_FIRINGS.c.run_id == run_id))
+    if started is None or started.kubeflow is None:
+        raise UserError(f"The run {run_id} is none that a trigger has Kubeflow Pipelines do.")
+    runs.adopt(tx, ours, f"kfp-{kubeflow_run}", PART_LABEL, WHOLE_LABEL)
+    return runs.get(tx, project, run_id)
+
+
+def cost_nano(tx: Transaction, project: str, run_id: str, labels: str) -> int:
+    """Return what a run has cost so far, with what its pods in Kubeflow Pipelines have dispatched here."""
+    part = loads(labels).get(PART_LABEL)
+    return sum(nano for _, nano in spending.of_runs(tx, project, [run_id, *([part] if part else [])]).values())
 
 
 def _take(

@@ -14,10 +14,10 @@ import sqlalchemy as sa
 
 from trainlet.core.clocks import rfc3339
 from trainlet.core.models import sha256_hex
-from trainlet.core.triggers import Flow, Schedule, Subscription
-from trainlet_functions.billing import budgets, spending
+from trainlet.core.triggers import PART_LABEL, Flow, Schedule, Subscription
+from trainlet_functions.billing import budgets
 from trainlet_functions.state import functions, runs, schema
-from trainlet_functions.state.database import Transaction
+from trainlet_functions.state.database import Transaction, loads
 from trainlet_functions.triggers import firing, intake, tables
 
 _TABLE, _MATCHES, _FIRINGS, _RUNS = tables.triggers, tables.matches, tables.firings, schema.runs
@@ -78,7 +78,10 @@ def settle(tx: Transaction) -> int:
     rows = tx.all(ended(tx))
     for row in rows:
         this = (_TABLE.c.project == row.project) & (_TABLE.c.name == row.trigger)
-        _, cost = spending.of_runs(tx, row.project, [row.run_id])[row.run_id]
+        cost = firing.cost_nano(tx, row.project, row.run_id, row.labels)
+        part = loads(row.labels).get(PART_LABEL)
+        if part is not None:
+            runs.close(tx, row.project, part, row.state)
         values = {"ended_ns": tx.now_ns, "outcome": row.state, "cost_nano": cost}
         tx.run(_FIRINGS.update().where(_FIRINGS.c.run_id == row.run_id).values(values))
         trigger = tx.one(sa.select(_TABLE).where(this))
@@ -98,7 +101,7 @@ def ended(tx: Transaction) -> sa.Select[Any]:
     """Build the query for triggered runs whose end was not noted yet."""
     over = _FIRINGS.c.ended_ns.is_(None) & (_RUNS.c.state != "running")
     joined = _FIRINGS.join(_RUNS, _RUNS.c.id == _FIRINGS.c.run_id)
-    columns = (_FIRINGS.c.run_id, _FIRINGS.c.project, _FIRINGS.c.trigger, _RUNS.c.state)
+    columns = (_FIRINGS.c.run_id, _FIRINGS.c.project, _FIRINGS.c.trigger, _RUNS.c.state, _RUNS.c.labels)
     return sa.select(*columns).select_from(joined).where(over).order_by(_FIRINGS.c.number)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainlet.client.http import Client
+from trainlet.client.triggers import Triggers
 from trainlet.core import codecs, wire
 from trainlet.core.errors import AccessError, PlatformError, TrainletError
 from trainlet.core.protocols import ObjectStore
@@ -36,7 +37,9 @@ def drive(
                 _stop(server, server.named(run_id))
                 return
             if there is None:
-                there = _started(server, store, ours, start)
+                found = _started(server, store, ours, start)
+                Triggers(client).done_by(run_id, found)
+                there = found
             view = server.get(there)
             if view.state in runs.ENDED:
                 client.finish_run(run_id, _described(server, view))

@@ -17,9 +17,10 @@ from trainlet.client import connect
 from trainlet.client.http import Client
 from trainlet.client.triggers import Triggers
 from trainlet.core import events as cloudevents
+from trainlet.core import wire
 from trainlet.core.errors import NotFoundError, UserError
 from trainlet.core.settings import Settings
-from trainlet.core.triggers import EventView, MatchView
+from trainlet.core.triggers import PART_LABEL, EventView, MatchView
 
 NOTHING = "matched nothing"
 
@@ -175,10 +176,17 @@ def _said(match: MatchView) -> str:
 
 def _print_run(client: Client, run_id: str) -> None:
     try:
-        tasks, usage = client.changes(run_id, 0).tasks, client.usage(run_id)
+        changes, usage = client.changes(run_id, 0), client.usage(run_id)
+        part = changes.run.labels.get(PART_LABEL)
+        _print_tasks(run_id, changes.tasks, usage)
+        if part is not None:
+            click.echo(f"     {part}, which the pods of Kubeflow Pipelines have dispatched here:")
+            _print_run(client, part)
     except NotFoundError:
         click.echo("     the run is not known any more")
-        return
+
+
+def _print_tasks(run_id: str, tasks: list[wire.TaskView], usage: wire.UsageReport) -> None:
     for task in tasks:
         spent = sum(row.cost_nano or 0 for row in usage.rows if row.task == task.key)
         name = task.key.removeprefix(f"{run_id}.")

@@ -12,6 +12,7 @@ from trainlet.core import events, wire
 from trainlet.core.triggers import (
     Accepted,
     EventView,
+    KubeflowRun,
     Pause,
     Replay,
     Schedule,
@@ -44,6 +45,11 @@ class Triggers:
         """Register a trigger, or replace its definition."""
         kind: TriggerKind = "event" if isinstance(spec, Subscription) else "schedule"
         return self._client._call("PUT", f"{_PATHS[kind]}/{name}", TriggerView, spec)
+
+    def done_by(self, run_id: str, kubeflow_run: str) -> wire.RunView:
+        """Say which run of Kubeflow Pipelines does a triggered run: what its pods dispatch has its tags and its budget."""
+        path = f"/v1/firings/{run_id}/kubeflow-run"
+        return self._client._call("PUT", path, wire.RunView, KubeflowRun(id=kubeflow_run))
 
     def all(self) -> list[TriggerView]:
         """Return all triggers of the project, by name."""

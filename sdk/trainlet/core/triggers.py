@@ -204,6 +204,18 @@ class MatchView(Reply):
     replay: int = 0
 
 
+PART_LABEL = "trainlet.dev/kubeflow-run"
+"""On a run that Kubeflow Pipelines does: the run of what its pods have done here."""
+WHOLE_LABEL = "trainlet.dev/run"
+"""On such a run of pods: the run that it is a part of."""
+
+
+class KubeflowRun(Request):
+    """`PUT /v1/firings/{run_id}/kubeflow-run`: which run of Kubeflow Pipelines does a triggered run."""
+
+    id: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,99}$")
+
+
 class EventView(Reply):
     """An event as it was taken in; `number` grows, and names it in a URL."""
 

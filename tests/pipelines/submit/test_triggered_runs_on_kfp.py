@@ -30,9 +30,14 @@ class Api:
     def __init__(self) -> None:
         self.state = "running"
         self.finished: list[Any] = []
+        self.done_by: list[str] = []
 
     def get_run(self, run_id: str) -> Any:
         return SimpleNamespace(id=run_id, state=self.state, params={"data": "s3://b/1", "epochs": 5})
+
+    def _call(self, method: str, path: str, reply: Any, body: Any) -> None:
+        assert (method, path) == ("PUT", f"/v1/firings/{RUN}/kubeflow-run")
+        self.done_by.append(body.id)
 
     def finish_run(self, run_id: str, body: Any) -> None:
         self.state = body.state
