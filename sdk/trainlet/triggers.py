@@ -106,7 +106,7 @@ def on_event(
     flow = flows.flow(
         at, window, max_batch, debounce, rate, concurrency, jitter, max_failures, rest, max_repeats, budget, run_budget
     )
-    there = _kubeflow(at, kubeflow, flow)
+    there = _kubeflow(at, kubeflow)
     dialects = _filters(type, place, where, filters)
     _compile(dialects, at)
 
@@ -156,7 +156,7 @@ def on_schedule(
         raise UserError(f"{at}: catch_up={catch_up!r}. {durations.nearest(str(catch_up), _CATCH_UP)}")
     flow = flows.flow(at, None, None, None, None, concurrency, jitter, max_failures, rest, 0, budget, run_budget)
     _parse_schedule(when, tz, at)
-    there = _kubeflow(at, kubeflow, flow)
+    there = _kubeflow(at, kubeflow)
 
     def make(pipeline: Pipeline[Any, Any]) -> Trigger:
         mapped = mappings.parameters(at, label, pipeline, params or {})
@@ -192,7 +192,7 @@ def tried(trigger: Trigger, event: events.Event) -> dict[str, Any]:
     return {"matches": True, "why": "", "params": params, "error": error}
 
 
-def _kubeflow(at: str, given: Mapping[str, str] | None, flow: wire.Flow) -> wire.Kubeflow | None:
+def _kubeflow(at: str, given: Mapping[str, str] | None) -> wire.Kubeflow | None:
     if given is None:
         return None
     known = list(wire.Kubeflow.model_fields)
@@ -200,11 +200,6 @@ def _kubeflow(at: str, given: Mapping[str, str] | None, flow: wire.Flow) -> wire
     if unknown or "pipeline" not in given:
         hint = durations.nearest(str(unknown[0]), known) if unknown else 'Name the pipeline: {"pipeline": "digits"}.'
         raise UserError(f"{at}: kubeflow={dict(given)!r}: {hint}")
-    if flow.budget is not None or flow.run_budget_nano is not None:
-        raise UserError(
-            f"{at}: budget= and run_budget= cannot be kept for runs of Kubeflow Pipelines, whose steps are billed by "
-            "themselves. Leave them out, and give the project a budget."
-        )
     return flows.valid(at, "kubeflow=", wire.Kubeflow, **given)
 
 

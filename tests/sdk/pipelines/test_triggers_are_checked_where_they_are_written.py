@@ -103,7 +103,6 @@ def gives(pipeline: Any, data: Any) -> Any:
         (lambda: on(text, kubeflow={"pipline": "digits"}), "Did you mean 'pipeline'"),
         (lambda: on(text, kubeflow={"version": "v1"}), "Name the pipeline"),
         (lambda: on(text, kubeflow={"pipeline": "digits", "service_account": "Not A Name"}), "kubeflow="),
-        (lambda: on(text, kubeflow={"pipeline": "digits"}, budget="50 USD/day"), "cannot be kept"),
         (lambda: on(text, kind=""), "names no type of event"),
         (lambda: on(train), "which is no pipeline"),
         (lambda: tl.on_schedule("0 3 * *", params={"data": "x"})(text), "has 4 fields"),
