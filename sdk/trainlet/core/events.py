@@ -29,6 +29,7 @@ _MOST_ATTRIBUTES = 64
 _NAME = re.compile(r"[a-z0-9]+")
 # CloudEvents 1.0, 3.1 "Type System": no control characters, surrogates or noncharacters in a String.
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+_QUOTED_PAIR = re.compile(r"\\(.)")
 _JSON_MEDIA = re.compile(r"[^/;]+/([^;+]+\+)?json\s*(;.*)?", re.IGNORECASE)
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 
@@ -105,7 +106,9 @@ def from_http(headers: Mapping[str, str], body: bytes, where: str = "the event")
     if media.lower().startswith("application/cloudevents") or not any(name.startswith("ce-") for name in lowered):
         return from_json(_json(body, where), where)
     attributes: dict[str, Any] = {
-        name[3:]: unquote(value, errors="strict") for name, value in lowered.items() if name.startswith("ce-")
+        name[3:]: _of_header(value, f"{where}: {name[:60]}")
+        for name, value in lowered.items()
+        if name.startswith("ce-")
     }
     if media:
         attributes["datacontenttype"] = media
@@ -121,6 +124,16 @@ def from_http(headers: Mapping[str, str], body: bytes, where: str = "the event")
         except UnicodeDecodeError:
             data, binary = base64.b64encode(body).decode(), True
     return Event(_checked(attributes, where), data, binary)
+
+
+def _of_header(value: str, where: str) -> str:
+    """Return what a header says, as the HTTP binding has it (3.1.3.2): quotes taken off, then percent signs decoded once."""
+    if len(value) >= 2 and value[0] == value[-1] == '"':
+        value = _QUOTED_PAIR.sub(r"\1", value[1:-1])
+    try:
+        return unquote(value, errors="strict")
+    except UnicodeDecodeError:
+        raise UserError(f"{where} is no percent-encoded UTF-8.") from None
 
 
 def batch(body: bytes) -> list[Event]:
