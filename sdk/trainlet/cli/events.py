@@ -39,7 +39,8 @@ def events(ctx: click.Context, state: str | None, limit: int, as_json: bool) -> 
         output.print_json([view.model_dump(mode="json") for view in found])
         return
     if not found:
-        click.echo("No event has come yet. `trainlet events send FILE` sends one.")
+        none = "No event has come yet. `trainlet events send FILE` sends one."
+        click.echo(none if state is None else f"No event has a match that is {state}.")
         return
     if sys.stdout.isatty():
         for view in found:

@@ -14,9 +14,9 @@ from trainlet.core.settings import Settings
 
 _SCHEMES = ("hmac", "standard", "mlflow", "bearer", "url", "sns")
 _HOW = {
-    "hmac": "the sender's secret; it signs in X-Hub-Signature-256",
-    "standard": "the sender's secret; it signs in Webhook-Signature (Standard Webhooks)",
-    "mlflow": "the webhook's secret; MLflow signs in X-MLflow-Signature",
+    "hmac": "the secret, and signs with it in X-Hub-Signature-256",
+    "standard": "the secret, and signs with it in Webhook-Signature (Standard Webhooks)",
+    "mlflow": "the secret as its webhook's, and signs with it in X-MLflow-Signature",
     "bearer": "the header Authorization: Bearer SECRET, or the password in the URL",
     "url": "nothing but the URL: who has it may send",
     "sns": "the URL, in an HTTPS subscription of the topic; AWS signs each message",
@@ -60,12 +60,12 @@ def list_hooks(as_json: bool) -> None:
             view.adapter,
             view.scheme,
             client.url + view.path,
-            ", ".join(view.sources) or "any",
+            ", ".join([*view.topics, *view.sources]) or "any",
             view.last_used_at or "never",
         ]
         for view in found
     ]
-    output.table("", ["adapter", "scheme", "url", "sources", "last used (UTC)"], rows)
+    output.table("", ["adapter", "scheme", "url", "takes", "last used (UTC)"], rows)
 
 
 @hook.command()
