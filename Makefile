@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 FOCUS_PYTHON ?= python3.12
 
-.PHONY: demo test test-crash test-torch test-focus test-functions test-minimum test-newest test-image bench bench-checkpoint bench-events bench-knative bench-metering lint types layers locks locks-current check clean
+.PHONY: demo retrain test test-crash test-torch test-focus test-functions test-minimum test-newest test-image bench bench-checkpoint bench-events bench-knative bench-metering lint types layers locks locks-current check clean
 
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV)
@@ -21,6 +21,9 @@ $(VENV)/.dev: $(BIN)/uv pyproject.toml
 
 demo: $(VENV)/.demo  ## Run the digits pipeline twice, the second time with its worker killed, and print the bill.
 	$(BIN)/python examples/demo.py
+
+retrain: $(VENV)/.demo  ## Drop files into a folder: each starts a retraining, the same file again starts nothing.
+	$(BIN)/python examples/retrain.py
 
 test: $(VENV)/.dev  ## Run the tests.
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)

@@ -24,6 +24,7 @@ from trainlet_functions.triggers import intake, mappings, tables
 
 TRIGGER_LABEL = "trainlet.dev/trigger"
 EVENTS_LABEL = "trainlet.dev/events"
+EVENT_LABEL = "trainlet.dev/event"
 _TABLE, _MATCHES, _EVENTS, _FIRINGS = tables.triggers, tables.matches, tables.events, tables.firings
 _UNLIMITED = 2**62  # a long list of parameters stays inline: the store is not written to inside of a transaction
 
@@ -60,7 +61,7 @@ def fire(
     ids = [[row.source, row.id, row.replay] for row, _, _ in good]
     run_id = run_key(trigger.project, trigger.name, spec.program.pipeline, ids)
     events = [event for _, event, _ in good]
-    labels = {TRIGGER_LABEL: trigger.name, EVENTS_LABEL: str(len(good))}
+    labels = {TRIGGER_LABEL: trigger.name, EVENTS_LABEL: str(len(good)), EVENT_LABEL: _named(good[0][0])}
     caller = next((one for one in (traces.parse(_traceparent(event)) for event in events) if one is not None), None)
     if caller is not None:
         labels[traces.LABEL] = str(caller)
@@ -143,6 +144,11 @@ def _take(
         tx.run(_MATCHES.update().where(these).values(state=state, reason=reason, run_id=run_id))
     this = (_TABLE.c.project == trigger.project) & (_TABLE.c.name == trigger.name)
     tx.run(_TABLE.update().where(this).values(waiting=_TABLE.c.waiting - len(rows), **columns))
+
+
+def _named(row: sa.Row[Any]) -> str:
+    """Return what names the first event of a run on its bill: its id, or its number where a tag cannot hold that."""
+    return str(row.id) if len(row.id) <= 256 else str(row.event)
 
 
 def _traceparent(event: Event) -> str | None:

@@ -22,7 +22,6 @@ from trainlet_functions.state.problems import TooManyWaiting
 from trainlet_functions.triggers import tables
 from trainlet_functions.triggers.matching import Compiled, Matcher
 
-KEPT_S = 35 * 24 * 3600.0  # how long an event is known: a repetition within it changes nothing
 COLLECTING = "collecting events"
 POLLING = "polling: "  # how the reason begins when a place cannot be looked at; runs that start do not mend that
 _CHUNK = 500
@@ -104,11 +103,11 @@ def stored(row: sa.Row[Any]) -> Event:
 
 
 def forget(tx: Transaction, limit: int = 500) -> int:
-    """Forget the oldest events, except what still waits; returns how many."""
+    """Forget the oldest events after the time that `Limits` says, except what still waits; returns how many."""
     held = sa.select(_MATCHES.c.id).where((_MATCHES.c.event == _EVENTS.c.number) & (_MATCHES.c.state == "held"))
     columns = (_EVENTS.c.number, _EVENTS.c.project, _EVENTS.c.id, _EVENTS.c.source, _EVENTS.c.received_ns)
     oldest = sa.select(*columns).where(~held.exists()).order_by(_EVENTS.c.number).limit(limit)
-    rows = [row for row in tx.all(oldest) if row.received_ns < tx.now_ns - round(KEPT_S * 1e9)]
+    rows = [row for row in tx.all(oldest) if row.received_ns < tx.now_ns - round(tx.limits.events_kept_s * 1e9)]
     for row in rows:
         this = (_INBOX.c.project == row.project) & (_INBOX.c.id == row.id) & (_INBOX.c.source == row.source)
         tx.run(_INBOX.delete().where(this))

@@ -22,7 +22,8 @@ class Limits(Value):
 
     `lease_s` is the right of a worker to its attempt, renewed every `heartbeat_s`. `orphan_s` is how long a local
     worker goes on when the API is gone. `idle_s` is when the embedded platform stops itself, `warm_s` when an idle
-    local worker does. `announce_s` is when a dispatched task that nobody claimed is announced again.
+    local worker does. `announce_s` is when a dispatched task that nobody claimed is announced again. `events_kept_s` is
+    how long an event is known, so that the same again changes nothing: longer than any broker or store tries.
     """
 
     lease_s: float = Field(default=15.0, gt=0)
@@ -32,6 +33,7 @@ class Limits(Value):
     idle_s: float = Field(default=900.0, gt=0)
     warm_s: float = Field(default=60.0, gt=0)
     announce_s: float = Field(default=10.0, gt=0)
+    events_kept_s: float = Field(default=35 * 24 * 3600.0, ge=32 * 24 * 3600.0)
     body_bytes: int = Field(default=16 * 1024 * 1024, gt=0)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from trainlet.core import events
 from trainlet.core.errors import ConflictError, NotFoundError, UserError
+from trainlet.core.settings import Settings
 from trainlet.core.triggers import Parameter, Subscription
 from trainlet_functions.triggers import intake, registry, trails
 
@@ -23,6 +24,7 @@ def test_a_matching_event_starts_a_run_with_its_value_and_another_starts_none(wo
     (run,) = world.runs()
     assert run.params["data"] == "s3://b/1"
     assert run.labels["trainlet.dev/trigger"] == "retrain"
+    assert (run.labels["trainlet.dev/event"], run.labels["trainlet.dev/events"]) == (event, "1")
     assert world.matches(event) == [("started", run.id)]
 
 
@@ -116,6 +118,29 @@ def test_another_project_sees_and_starts_nothing(world: Any) -> None:
     world.work()
     assert world.runs() == []
     assert world.look(trails.by_id, PROJECT, "1") == []
+
+
+def test_the_longest_id_is_named_by_its_number_on_the_bill(world: Any) -> None:
+    world.subscribe()
+    world.do(intake.take, PROJECT, [events.make(CREATED, "/test", "x" * 500, {"uri": "a"})], world.matcher)
+    world.work()
+    assert world.runs()[0].labels["trainlet.dev/event"] == "1"
+
+
+def test_how_long_events_are_known_is_set_and_never_less_than_32_days(world: Any) -> None:
+    limits = Settings.from_environment({"TRAINLET_HOME": "/h", "TRAINLET_EVENTS_KEPT_S": str(50 * 24 * 3600)}).limits
+    world.database.limits = limits
+    world.subscribe()
+    event = events.make(CREATED, "/test", "1", {"uri": "a"})
+    world.do(intake.take, PROJECT, [event], world.matcher)
+    world.wait(49 * 24 * 3600)
+    world.do(intake.take, PROJECT, [event], world.matcher)
+    world.work()
+    assert len(world.runs()) == 1
+    world.wait(2 * 24 * 3600)
+    assert world.look(trails.by_id, PROJECT, "1") == []
+    with pytest.raises(UserError, match="TRAINLET_EVENTS_KEPT_S"):
+        Settings.from_environment({"TRAINLET_HOME": "/h", "TRAINLET_EVENTS_KEPT_S": str(31 * 24 * 3600)})
 
 
 def test_events_are_known_for_at_least_32_days_and_then_forgotten(world: Any) -> None:
