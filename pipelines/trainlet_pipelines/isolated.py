@@ -1,16 +1,20 @@
-"""Tasks of a local run, each in a clean process that has nothing but its bundle, its packages and its secrets."""
+"""Tasks of a local run, each in a clean process that has nothing but its bundle, its packages and its secrets.
+
+As on a worker, the processes are forked from a warm one that has imported what the bundle imports from elsewhere: one for
+each set of imports, for as long as the run goes on. Starting Python anew would cost each task more than most steps take.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import subprocess
+import signal
 import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,7 @@ from trainlet.core.protocols import ObjectStore
 from trainlet.core.specs import FunctionSpec
 from trainlet_functions import environments, secrets
 from trainlet_functions.child.orders import Order
+from trainlet_functions.worker.nurseries import Child, Nursery
 from trainlet_pipelines.executors import Done
 from trainlet_pipelines.failures import step_failed
 from trainlet_pipelines.runner import Call, Outcome
@@ -54,7 +59,8 @@ class Isolated:
         self._pool = ThreadPoolExecutor(max_parallel or os.cpu_count() or 2, thread_name_prefix="isolated")
         self._lock = threading.Lock()
         self._stop: str | None = None
-        self._stop_pipes: set[int] = set()
+        self._running: set[Child] = set()
+        self._nurseries = _Nurseries()
 
     def start(self, call: Call, done: Done) -> None:
         """Start the call on a thread that waits for its process."""
@@ -67,13 +73,14 @@ class Isolated:
         """Start nothing more, and tell what runs to stop at its next checkpoint."""
         with self._lock:
             self._stop = "canceled"
-            for pipe in self._stop_pipes:
-                os.write(pipe, b"canceled\n")
+            for child in self._running:
+                child.ask_to_stop("canceled")
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Let the threads end, and the warm processes with all that was forked from them."""
         self.cancel("over")
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._nurseries.close()
 
     def _in_thread(self, call: Call, done: Done) -> None:
         try:
@@ -117,32 +124,22 @@ class Isolated:
         )
 
     def _process(self, call: Call, order: Order, python: str, masker: secrets.Masker) -> Outcome:
-        with self._pipes(call) as (report_read, report_write, stop_read):
-            code = (
-                "import sys; from trainlet_functions.child import runner; "
-                f"sys.exit(runner.run(sys.stdin.buffer.read(), {report_write}, {stop_read}))"
+        nursery = self._nurseries.warm(python, order.spec.imports)
+        with self._child(call, nursery.start_joined(order)) as child:
+            printer = threading.Thread(
+                target=self._print, args=(child.stdout, call, order.epoch, masker), name="isolated-lines", daemon=True
             )
-            command = [python, "-I", "-u", "-c", code]
-            passed = (report_write, stop_read)
-            lines, output = os.pipe()
-            with subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=output, stderr=output, pass_fds=passed
-            ) as process:
-                os.close(output)
-                printer = threading.Thread(target=self._print, args=(lines, call, order.epoch, masker), daemon=True)
-                printer.start()
-                os.close(report_write)
-                os.close(stop_read)
-                assert process.stdin is not None
-                with contextlib.suppress(BrokenPipeError):
-                    process.stdin.write(order.model_dump_json().encode())
-                    process.stdin.close()
-                told = Told(self._say, call.name, order.epoch)
-                with os.fdopen(report_read, "rb") as report:
-                    last = _last_message(report, told)
-                told.end()
+            printer.start()
+            ending = threading.Thread(target=_end_group, args=(child,), name="isolated-end", daemon=True)
+            ending.start()
+            told = Told(self._say, call.name, order.epoch)
+            with os.fdopen(child.report, "rb") as report:
+                last = _last_message(report, told)
+            told.end()
+            ending.join()
             printer.join(LATE_LINES_S)
-        return _outcome(call, last, process.returncode)
+        assert child.status is not None
+        return _outcome(call, last, child.status)
 
     def _print(self, lines: int, call: Call, attempt: int, masker: secrets.Masker) -> None:
         """Say what a process prints, to the end of its output, which a process that it left behind may keep open."""
@@ -152,21 +149,68 @@ class Isolated:
                 self._say(loglines.shown(at, call.name, masker.mask(line.rstrip("\n")), epoch=attempt))
 
     @contextlib.contextmanager
-    def _pipes(self, call: Call) -> Iterator[tuple[int, int, int]]:
-        """Open the report pipe and the stop pipe; `cancel` writes into the latter while this is open."""
-        report_read, report_write = os.pipe()
-        stop_read, stop_write = os.pipe()
+    def _child(self, call: Call, child: Child) -> Iterator[Child]:
+        """Let `cancel` reach the process while this is open; what is there for the end of a run is not canceled."""
         with self._lock:
-            if self._stop is not None and not call.final:
-                os.write(stop_write, b"canceled\n")
             if not call.final:
-                self._stop_pipes.add(stop_write)
+                self._running.add(child)
+                if self._stop is not None:
+                    child.ask_to_stop("canceled")
         try:
-            yield report_read, report_write, stop_read
+            yield child
         finally:
             with self._lock:
-                self._stop_pipes.discard(stop_write)
-                os.close(stop_write)
+                self._running.discard(child)
+                os.close(child.stop)
+
+
+class _Nurseries:
+    """The warm processes of a run. Each dies with the thread that made it, so threads of their own make them."""
+
+    def __init__(self) -> None:
+        self._makers = ThreadPoolExecutor(32, thread_name_prefix="nurseries")
+        self._made: dict[tuple[str, tuple[str, ...]], Future[Nursery]] = {}
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+
+    def warm(self, python: str, imports: tuple[str, ...]) -> Nursery:
+        """Return the warm process with these imports, started when there is none or when it has died."""
+        key = (python, imports)
+        with self._lock:
+            made = self._made.get(key)
+            if made is None or (made.done() and not _is_alive(made)):
+                made = self._made[key] = self._makers.submit(self._make, python, imports)
+        return made.result()
+
+    def _make(self, python: str, imports: tuple[str, ...]) -> Nursery:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        return Nursery(python, imports, clean, isolated=True).ready_or_plain(self._closed.is_set)
+
+    def close(self) -> None:
+        """End them all, also those that are about to be ready."""
+        self._closed.set()
+        self._makers.shutdown(cancel_futures=True)
+        with self._lock:
+            made = list(self._made.values())
+        for one in made:
+            if not one.cancelled() and one.exception() is None:
+                one.result().close()
+
+
+def _is_alive(made: Future[Nursery]) -> bool:
+    if made.exception() is not None:
+        return False
+    if not made.result().alive():
+        made.result().close()
+        return False
+    return True
+
+
+def _end_group(child: Child) -> None:
+    """Wait for the end of a process, and kill what it started and left behind."""
+    child.ended.wait()
+    with contextlib.suppress(OSError):
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 def _last_message(report: Iterable[bytes], told: Told) -> dict[str, Any]:

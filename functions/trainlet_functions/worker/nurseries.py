@@ -26,7 +26,7 @@ END_S = 5.0
 READY_S = 120.0  # importing torch from a cold disk
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Child:
     """A forked child: its pid, and the ends of its pipes that PID 1 keeps."""
 
@@ -46,15 +46,22 @@ class Child:
 
 
 class Nursery:
-    """One warm process for one set of imports. Must be made by the main thread: it dies with its maker."""
+    """One warm process for one set of imports. It dies with the thread that made it.
 
-    def __init__(self, python: str, imports: tuple[str, ...], environment: dict[str, str]) -> None:
+    With `isolated`, nothing is imported from the folder it starts in, from PYTHONPATH or from the user's own packages.
+    """
+
+    def __init__(
+        self, python: str, imports: tuple[str, ...], environment: dict[str, str], *, isolated: bool = False
+    ) -> None:
         self.key = (python, imports)
         self._environment = environment
+        self._isolated = isolated
+        flags = ["-I"] if isolated else []
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [python, "-m", "trainlet_functions.child.nursery", str(theirs.fileno()), *imports],
+                [python, *flags, "-m", "trainlet_functions.child.nursery", str(theirs.fileno()), *imports],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env=environment,
@@ -89,7 +96,7 @@ class Nursery:
             if given_up() or not died or not self.key[1]:
                 raise
             _LOG.warning("importing %s in advance failed; going on without (%s)", ", ".join(self.key[1]), error)
-        plain = Nursery(self.key[0], (), self._environment)
+        plain = Nursery(self.key[0], (), self._environment, isolated=self._isolated)
         plain.key = self.key
         plain.wait_ready(given_up)
         return plain
@@ -114,6 +121,18 @@ class Nursery:
             os.close(stdout_write)
             os.close(stderr_write)
         return self._know(Child(pid, order.rank, stdout_read, stderr_read, report, stop))
+
+    def start_joined(self, order: Order) -> Child:
+        """Fork a child whose output and errors come through one pipe, in the order they were written: its `stdout`."""
+        lines_read, lines_write = os.pipe()
+        try:
+            pid, report, stop = self._fork(order.model_dump_json(), (lines_write, lines_write), ())
+        except PlatformError:
+            os.close(lines_read)
+            raise
+        finally:
+            os.close(lines_write)
+        return self._know(Child(pid, order.rank, lines_read, -1, report, stop))
 
     def start_saver(self, order: str, rank: int, staging: Sequence[int]) -> Child:
         """Fork a saver; what it prints goes where this process prints."""

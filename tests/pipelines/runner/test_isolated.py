@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tests import tiny_wheels
 
 import trainlet as tl
 from trainlet.cli import output
 from trainlet.core import wire
+from trainlet_functions import processes
 
 SOURCE = """
 import os
@@ -106,6 +108,29 @@ def version() -> str:
     import tinything
 
     return tinything.VERSION
+
+
+@tl.step
+def came_from(before: list) -> list:
+    seen, sys.argv[1:] = sys.argv[1:], ["changed"]
+    return [*before, [os.getppid(), os.getpid(), seen]]
+
+
+@tl.step
+def leaves() -> int:
+    if (pid := os.fork()) == 0:
+        time.sleep(600)
+    return pid
+
+
+@tl.pipeline
+def coming() -> list:
+    return came_from(came_from([]))
+
+
+@tl.pipeline
+def leaving() -> int:
+    return leaves()
 
 
 @tl.pipeline
@@ -235,6 +260,19 @@ def test_a_step_works_in_a_folder_of_its_own_and_the_persons_is_as_it_was(lonely
 
 def test_the_process_has_nothing_of_this_one(lonely):
     assert lonely.cleaned.local(isolated=True) == [1, False, False]
+
+
+def test_processes_come_from_one_warm_one_that_ends_with_the_run(lonely):
+    (warm, first, seen), (again, second, as_new) = lonely.coming.local(isolated=True)
+    assert warm == again != os.getpid()
+    assert first != second
+    assert seen == as_new == [], "what one task changed is not there for the next"
+    assert not psutil.pid_exists(warm)
+
+
+def test_what_a_step_leaves_behind_ends_with_it(lonely):
+    left = lonely.leaving.local(isolated=True)
+    assert processes.is_zombie(left), "gone, or waiting to be collected"
 
 
 def test_a_failure_carries_the_remote_traceback(lonely):
