@@ -20,6 +20,10 @@ from trainlet.core import descriptors
 from trainlet_functions import processes
 
 MAX_ORDER = 64 * 1024 * 1024
+SDK = (
+    "trainlet.steps",
+    "trainlet.pipelines",
+)  # what a bundle's decorators come from; by name, for this room is below it
 
 
 def main() -> None:
@@ -50,11 +54,13 @@ def main() -> None:
 
 
 def _warm_up(modules: list[str]) -> None:
-    from trainlet.core import codecs, contexts, hints  # noqa: F401 - imported so that children have them
-    from trainlet_functions import checkpoints  # noqa: F401
-    from trainlet_functions.child import runner  # noqa: F401
+    from trainlet.core import codecs, contexts, hints, specs  # noqa: F401 - imported so that children have them
+    from trainlet_functions.checkpoints import log
+    from trainlet_functions.child import orders, runner  # noqa: F401
 
-    for name in modules:
+    for model in (orders.Order, specs.GpuRequest, specs.CheckpointPolicy, log.State):
+        model.model_rebuild()  # pydantic builds a model at its first use, which else is in every child
+    for name in (*SDK, *modules):
         # A module that cannot be imported here fails in the child, with the user's traceback.
         with contextlib.suppress(BaseException):
             importlib.import_module(name)
