@@ -112,7 +112,7 @@ class Scope(Value):
     parent: str = "root"
     condition: Condition | None = None
     items: Expression | None = None
-    max_parallel: int | None = Field(default=None, ge=1)
+    max_parallel: int | None = Field(default=None, ge=1, le=1_000_000)
     after: tuple[str, ...] = ()
 
 

@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
+
+# Beside one of these a field may set another kind of bound, never the same: one of the two would be lost.
+Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]  # what a column of a database holds
+Natural = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Duration = Annotated[float, Field(le=100 * 365 * 86_400)]  # seconds; nothing here takes a hundred years
 
 
 class Value(BaseModel):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from trainlet.core.models import Value
+from trainlet.core.models import Natural, Value
 
 LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
@@ -26,7 +26,7 @@ class Toleration(Value):
     operator: Literal["Exists", "Equal"] = "Exists"
     value: str | None = None
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    toleration_seconds: int | None = Field(default=None, ge=0, alias="tolerationSeconds")
+    toleration_seconds: Natural | None = Field(default=None, alias="tolerationSeconds")
 
     @model_validator(mode="after")
     def _value_where_it_counts(self) -> Toleration:

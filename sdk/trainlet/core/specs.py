@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from trainlet.core.models import Value, canonical_json, sha256_hex
+from trainlet.core.models import Duration, Int64, Value, canonical_json, sha256_hex
 from trainlet.core.placements import Nodes
 from trainlet.core.tags import Tags
 
@@ -38,8 +38,8 @@ class Resources(Value):
     """What one attempt needs. `gpus` is an ordered list of alternatives; empty means a CPU step."""
 
     gpus: tuple[GpuRequest, ...] = ()
-    cpu: float | None = Field(default=None, gt=0)
-    memory_bytes: int | None = Field(default=None, gt=0)
+    cpu: float | None = Field(default=None, gt=0, le=100_000)
+    memory_bytes: Int64 | None = Field(default=None, gt=0)
 
 
 class Retries(Value):
@@ -49,9 +49,9 @@ class Retries(Value):
     """
 
     times: int = Field(default=0, ge=0, le=100)
-    delay_s: float = Field(default=1.0, ge=0)
-    factor: float = Field(default=2.0, ge=1)
-    max_delay_s: float = Field(default=60.0, ge=0)
+    delay_s: Duration = Field(default=1.0, ge=0)
+    factor: float = Field(default=2.0, ge=1, le=1000)
+    max_delay_s: Duration = Field(default=60.0, ge=0)
 
     def delay_before(self, retry: int) -> float:
         """Return the seconds to wait before retry number `retry` (1, 2, ...)."""
@@ -73,7 +73,7 @@ class CheckpointPolicy(Value):
     `every_s` None: as often as it pays (see docs/checkpoints.md). `keep` says what stays in the store.
     """
 
-    every_s: float | None = Field(default=None, gt=0)
+    every_s: Duration | None = Field(default=None, gt=0)
     on_improve: tuple[str, Literal["min", "max"]] | None = None
     on_sigterm: bool = True
     keep: Keep = Keep()
@@ -102,7 +102,7 @@ class FunctionSpec(Value):
     resources: Resources = Resources()
     retries: Retries = Retries()
     checkpoint: CheckpointPolicy | None = None
-    timeout_s: float | None = Field(default=None, gt=0)
+    timeout_s: Duration | None = Field(default=None, gt=0)
     ranks: int = Field(default=1, ge=1, le=1024)
     packages_lock: Sha256 | None = None
     imports: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class FunctionSpec(Value):
     image: str | None = None
     python: str = "3.11"
     max_workers: int = Field(default=16, ge=1, le=1000)
-    grace_s: float = Field(default=30.0, gt=0)
+    grace_s: Duration = Field(default=30.0, gt=0)
     allow_pickle: bool = False
     backend: Backend = "service"
     tags: Tags = {}

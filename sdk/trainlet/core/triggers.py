@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from trainlet.core.models import Reply, Request, Value, canonical_json, sha256_hex
+from trainlet.core.models import Duration, Int64, Reply, Request, Value, canonical_json, sha256_hex
 from trainlet.core.specs import Name
 
 Concurrency = Literal["allow", "forbid", "replace", "queue"]
@@ -33,21 +33,21 @@ class Rate(Value):
     """At most `count` runs in any `per_s` seconds."""
 
     count: int = Field(ge=1, le=1_000_000)
-    per_s: float = Field(gt=0)
+    per_s: Duration = Field(gt=0)
 
 
 class Allowance(Value):
     """What the runs of a trigger may cost together in each period of `per_s` seconds (of UTC, from 1970 on)."""
 
-    nano: int = Field(gt=0)
-    per_s: float = Field(gt=0)
+    nano: Int64 = Field(gt=0)
+    per_s: Duration = Field(gt=0)
 
 
 class Breaker(Value):
     """After `failures` runs in a row that failed, nothing starts for `rest_s`; then one run is the trial."""
 
     failures: int = Field(default=3, ge=1, le=1000)
-    rest_s: float = Field(default=600.0, gt=0)
+    rest_s: Duration = Field(default=600.0, gt=0)
 
 
 class Flow(Value):
@@ -57,16 +57,16 @@ class Flow(Value):
     events. `max_repeats` is how often this trigger may be in the chain of causes of an event that it answers.
     """
 
-    window_s: float | None = Field(default=None, gt=0)
+    window_s: Duration | None = Field(default=None, gt=0)
     max_batch: int = Field(default=1, ge=1, le=10_000)
-    debounce_s: float | None = Field(default=None, gt=0)
+    debounce_s: Duration | None = Field(default=None, gt=0)
     rate: Rate | None = None
     concurrency: Concurrency = "allow"
-    jitter_s: float | None = Field(default=None, gt=0)
+    jitter_s: Duration | None = Field(default=None, gt=0)
     breaker: Breaker | None = Breaker()
     max_repeats: int = Field(default=0, ge=0, le=100)
     budget: Allowance | None = None
-    run_budget_nano: int | None = Field(default=None, gt=0)
+    run_budget_nano: Int64 | None = Field(default=None, gt=0)
 
 
 class Program(Value):
@@ -112,7 +112,7 @@ class Poll(Value):
     """A place that is looked at every `every_s`: a folder or a prefix of a bucket, as a URL."""
 
     url: str = Field(max_length=2000)
-    every_s: float = Field(default=10.0, ge=0.2)
+    every_s: Duration = Field(default=10.0, ge=0.2)
 
 
 class _Definition(Request):

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from trainlet.core.models import Reply, Request, Value
+from trainlet.core.models import Duration, Int64, Natural, Reply, Request, Value
 from trainlet.core.specs import FunctionSpec, Key, Name, Sha256
 from trainlet.core.tags import Tags
 
@@ -56,8 +56,8 @@ class Device(Value):
 
     uuid: str
     sku: str
-    index: int | None = None
-    memory_bytes: int | None = None
+    index: Int64 | None = None
+    memory_bytes: Int64 | None = None
     virtual: bool = False
 
 
@@ -88,7 +88,7 @@ class TokenCreate(Request):
     label: str = Field(min_length=1, max_length=100)
     admin: bool = False
     events: bool = False
-    expires_s: float | None = Field(default=None, gt=0)
+    expires_s: Duration | None = Field(default=None, gt=0)
 
 
 class Token(Reply):
@@ -156,7 +156,7 @@ class RunCreate(Request):
     graph: dict[str, Any] | None = None
     params: dict[str, Any] = {}
     dispatcher: DispatcherLease | None = None
-    budget_nano: int | None = Field(default=None, ge=0)
+    budget_nano: Natural | None = None
     labels: Tags = {}
 
 
@@ -177,7 +177,7 @@ class Resume(Request):
     """`POST /v1/runs/{id}:resume`: failed and cancelled tasks go back to `queued` and go on from their checkpoint."""
 
     dispatcher: DispatcherLease | None = None
-    budget_nano: int | None = Field(default=None, ge=0)
+    budget_nano: Natural | None = None
 
 
 class RunView(Reply):
@@ -331,10 +331,10 @@ class ClaimReply(Reply):
 class CheckpointNote(Value):
     """One committed checkpoint, as the worker reports it; the truth is the log in the store. `best`: none was better."""
 
-    step: int
-    epoch: int
+    step: Int64
+    epoch: Int64
     reason: str = "periodic"
-    size_bytes: int = 0
+    size_bytes: Int64 = 0
     committed_at: str = ""
     metrics: dict[str, float] = {}
     best: bool = False
@@ -363,9 +363,9 @@ class LeaseEvent(Request):
     id: str
     kind: Literal["open", "heartbeat", "close"]
     lease: str
-    seq: int = Field(ge=0)
+    seq: Natural
     task: Key
-    epoch: int = Field(ge=1)
+    epoch: int = Field(ge=1, le=2**31 - 1)
     run_id: Key
     function: Name
     device: Device
@@ -373,7 +373,7 @@ class LeaseEvent(Request):
     part: int = Field(default=0, ge=0, lt=5040)
     rate: Rate = "standard"
     tags: Tags = {}
-    anchor_ns: int
+    anchor_ns: int  # times that no clock shows are kept aside with their reason, not refused here
     elapsed_ns: int = Field(ge=0)
     saved_ns: int = Field(default=0, ge=0)
     phases: tuple[tuple[str, int], ...] = (("run", 0),)
@@ -394,7 +394,7 @@ class HeartbeatRequest(Request):
     metrics: dict[str, float] = {}
     checkpoints: list[CheckpointNote] = []
     started: bool = False
-    resumed_from_step: int | None = None
+    resumed_from_step: Int64 | None = None
 
 
 StopCode = Literal["canceled", "dispatcher_lost", "budget", "timeout", "preempted"]
@@ -418,9 +418,9 @@ class LogsRequest(Request):
     Each line is `[unix time in ms, "stdout"|"stderr"|"system", text]`.
     """
 
-    rank: int = Field(default=0, ge=0)
-    offset: int = Field(ge=0)
-    lines: list[tuple[int, Literal["stdout", "stderr", "system"], str]] = Field(max_length=20_000)
+    rank: int = Field(default=0, ge=0, lt=1024)
+    offset: Natural
+    lines: list[tuple[Int64, Literal["stdout", "stderr", "system"], str]] = Field(max_length=20_000)
 
 
 class LogsReply(Reply):

@@ -81,6 +81,8 @@ class Stand:
         with self.database.read() as tx:
             return tokens.verify(tx, token)
 
+    def check_sender(self, project: str, function: str, token: str) -> None: ...
+
     def kubeflow_namespace(self, project: str) -> str | None:
         return None
 

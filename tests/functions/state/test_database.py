@@ -89,6 +89,7 @@ def test_the_migrations_make_the_same_statements_as_the_code(tmp_path: Path):
     with made.begin() as conn, database.read() as tx:
         schema.metadata.create_all(conn)
         assert statements(tx.conn) == statements(conn)
+    made.dispose()
     database.close()
 
 
