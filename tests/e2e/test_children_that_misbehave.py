@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -16,6 +17,17 @@ pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("children")]
 
 def test_a_step_returns_its_value_with_its_type(shared: Any, faulty: Any) -> None:
     assert faulty.add.remote(2, 3) == 5
+
+
+def test_paths_are_files_and_folders_that_travel_both_ways(shared: Any, faulty: Any, tmp_path: Path) -> None:
+    (tmp_path / "words").mkdir()
+    for name in ("one.txt", "two.txt"):
+        (tmp_path / "words" / name).write_text(name)
+    back = faulty.loud.remote(tmp_path / "words")
+    assert isinstance(back, Path) and tmp_path not in back.parents
+    assert {path.name: path.read_text() for path in back.iterdir()} == {"one.txt": "ONE.TXT", "two.txt": "TWO.TXT"}
+    (copied,) = faulty.loud.remote(tmp_path / "words" / "one.txt").iterdir()
+    assert (copied.name, copied.read_text()) == ("one.txt", "ONE.TXT")
 
 
 def test_a_pipeline_runs_its_graph(shared: Any, faulty: Any) -> None:

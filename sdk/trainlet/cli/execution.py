@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import sys
 import threading
@@ -23,13 +24,15 @@ from trainlet.runs import Run, get
 
 @click.command()
 @click.option("--port", type=int, default=0, help="Port to listen on (default: the last one, else any).")
-def up(port: int) -> int:
+@output.json_option
+def up(port: int, as_json: bool) -> int:
     """Run the platform in the foreground, with its dashboard."""
     home = Settings.from_environment().home
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     command = [sys.executable, "-m", "trainlet_functions.api", "--home", str(home), "--port", str(port), "--stay"]
     with subprocess.Popen(command) as process:
-        threading.Thread(target=_announce, args=(home, process), daemon=True).start()
+        signal.signal(signal.SIGTERM, lambda *_: process.terminate())  # a service manager stops both, as Ctrl-C does
+        threading.Thread(target=_announce, args=(home, process, as_json), daemon=True).start()
         try:
             return process.wait()
         except KeyboardInterrupt:
@@ -37,7 +40,7 @@ def up(port: int) -> int:
             return process.wait()
 
 
-def _announce(home: Path, process: subprocess.Popen[bytes]) -> None:
+def _announce(home: Path, process: subprocess.Popen[bytes], as_json: bool) -> None:
     from trainlet.client import embedded
     from trainlet.client.http import Client
 
@@ -45,7 +48,11 @@ def _announce(home: Path, process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(TrainletError):
             known = embedded.find(home)
             if known is not None and Client(*known).get_info().pid == process.pid:
-                click.echo(f"dashboard: {known[0]}/?token={known[1]}")
+                dashboard = f"{known[0]}/?token={known[1]}"
+                if as_json:
+                    output.print_json({"url": known[0], "token": known[1], "dashboard": dashboard, "pid": process.pid})
+                else:
+                    click.echo(f"dashboard: {dashboard}")
                 return
         time.sleep(0.1)
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import trainlet as tl
 
@@ -18,6 +19,16 @@ def add(left: int, right: int = 1) -> int:
 @tl.step(gpu="A100")
 def where() -> list[str]:
     return [gpu.uuid for gpu in tl.context().gpus] + [os.environ["CUDA_VISIBLE_DEVICES"]]
+
+
+@tl.step
+def loud(texts: Path, *, ctx: tl.Context = tl.INJECTED) -> Path:
+    """Return a folder with a copy in capitals of a file, or of each file of a folder."""
+    written = ctx.artifacts_dir / "loud"
+    written.mkdir()
+    for text in sorted(texts.iterdir()) if texts.is_dir() else [texts]:
+        (written / text.name).write_text(text.read_text().upper())
+    return written
 
 
 @tl.step(gpu="A100", checkpoint=tl.Checkpoint(every=0.05), grace=5)

@@ -78,6 +78,24 @@ def test_up_says_its_address_listens_for_this_user_only_and_ctrl_c_ends_it(own: 
     assert not platform.is_running() and not note.exists()
 
 
+def test_up_tells_programs_where_it_is_and_ends_with_its_platform_when_it_is_terminated(own: Path) -> None:
+    with subprocess.Popen(
+        [TRAINLET, "up", "--json"], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        said = ""
+        while not said.endswith("}\n"):
+            said += process.stdout.readline() or "}\n"
+        told = json.loads(said)
+        known = json.loads((own / "platform.json").read_text())
+        assert {name: told[name] for name in ("url", "token", "pid")} == {n: known[n] for n in ("url", "token", "pid")}
+        assert told["dashboard"] == f"{known['url']}/?token={known['token']}"
+        process.terminate()
+        process.stdout.read()
+    assert process.returncode == 0
+    assert not psutil.pid_exists(told["pid"]) and not (own / "platform.json").exists()
+
+
 SOURCE = """
 import trainlet as tl
 
