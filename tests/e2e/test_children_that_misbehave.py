@@ -150,7 +150,7 @@ def test_200_mapped_tasks_share_4_devices(shared: Any, faulty: Any) -> None:
     assert {row.device for row in rows} <= {one["device"] for one in results}
     held = sorted((one["device"], one["began"], one["ended"]) for one in results)
     billed = sorted((row.device, row.start_s, row.end_s) for row in rows)
-    assert rows
+    assert len(rows) >= 8, "those that took a second"
     for name, spans in (("held", held), ("billed", billed)):
         twice = [(one, two) for one, two in pairwise(spans) if one[0] == two[0] and two[1] < one[2]]
         assert twice == [], f"a device was {name} by two tasks at once"

@@ -273,7 +273,7 @@ def tiny(value: int) -> int:
 def holds(value: int) -> dict:
     """Say which device it had, and from when to when by a clock that all processes of a machine share."""
     began = time.monotonic_ns()
-    time.sleep(0.02)
+    time.sleep(1.05 if value % 25 == 0 else 0.02)  # some are long enough for a whole second on the bill
     device = tl.context().gpus[0].uuid
     return {"value": value, "device": device, "began": began, "ended": time.monotonic_ns()}
 
