@@ -7,6 +7,7 @@ from typing import Any
 
 from flask import Flask, Response
 from pydantic import ValidationError
+from sqlalchemy.exc import DataError
 from werkzeug.exceptions import HTTPException
 
 from trainlet.core import errors, wire
@@ -63,6 +64,10 @@ def install(app: Flask) -> None:
             return problem(401, "unauthorized", "A token is needed", str(error), **headers)
         if isinstance(error, WrongProtocol):
             return problem(426, "protocol", "Another protocol version", str(error))
+        if isinstance(error, DataError):  # PostgreSQL's columns are narrower than JSON; SQLite's take it
+            return problem(
+                422, "invalid", "The request is not valid", f"The database cannot hold a value of it: {error.orig}"
+            )
         for kind, (status, slug, title) in KINDS.items():
             if isinstance(error, kind):
                 return problem(status, slug, title, str(error))

@@ -55,7 +55,7 @@ def test_every_answer_is_one_that_was_described(stand: Any, tokens: dict[str, st
 
         @hypothesis.given(case=operation.as_strategy(), real=st.booleans())
         @hypothesis.settings(
-            max_examples=12,
+            max_examples=8,
             deadline=None,
             suppress_health_check=list(hypothesis.HealthCheck),
             derandomize=True,
