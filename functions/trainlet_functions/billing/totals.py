@@ -30,6 +30,9 @@ _NS = 10**9
 _HELD_NS = leases.c.anchor_ns + sa.func.coalesce(leases.c.close_ns, leases.c.heartbeat_ns)
 
 
+_LAST_S = (2**63 - 1) // _NS  # in 2262; what a column of nanoseconds holds
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """Whose usage, when, and how it is summed. `project` None: of all."""
@@ -52,6 +55,7 @@ class Question:
 def totals(tx: Transaction, asked: Question, after_s: int | None = None) -> UsageTotals:
     """Return a page of totals. Raises UserError for a range that is empty, reversed or in the future."""
     span = _span(tx, asked)
+    span = Span(span.start_s, min(span.end_s, _LAST_S))
     mine = sa.true() if asked.project is None else leases.c.project == asked.project
     if asked.run_id is not None:
         mine &= leases.c.run_id == asked.run_id

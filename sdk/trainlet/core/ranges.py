@@ -16,7 +16,7 @@ from trainlet.core.durations import nearest
 from trainlet.core.errors import UserError
 
 Resolution = Literal["s", "m", "h", "d"]
-EARLIEST_S, LATEST_S = 946_684_800, 9_214_646_400  # the years 2000 to 2261, the last that nanoseconds in 64 bits hold
+EARLIEST_S, LATEST_S = 946_684_800, 253_370_764_800  # the years 2000 to 9998
 _LENGTH_S = {"s": 1, "m": 60, "h": 3600}
 _PHRASE = re.compile(r"(?P<which>this|last) (?P<unit>hour|day|week|month|year)")
 _LAST = re.compile(r"last (?P<count>[1-9][0-9]{0,3}) (?P<unit>hour|day|week|month)s?")
