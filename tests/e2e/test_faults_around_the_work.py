@@ -36,7 +36,7 @@ def api(alone: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         command = [sys.executable, "-c", code, "--home", str(alone.path), "--stay"]
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL, text=True)
         started.append(process)
-        alone.eventually(lambda: alone.platform_pid() == process.pid, 60)
+        alone.eventually(lambda: alone.platform_pid() == process.pid, 180)
         url, token = alone.address()
         monkeypatch.setenv("TRAINLET_API", url)
         monkeypatch.setenv("TRAINLET_TOKEN", token)
