@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import sys
 import threading
 import time
@@ -209,8 +208,7 @@ def _is_alive(made: Future[Nursery]) -> bool:
 def _end_group(child: Child) -> None:
     """Wait for the end of a process, and kill what it started and left behind."""
     child.ended.wait()
-    with contextlib.suppress(OSError):
-        os.killpg(child.pid, signal.SIGKILL)
+    child.kill_group()
 
 
 def _last_message(report: Iterable[bytes], told: Told) -> dict[str, Any]:

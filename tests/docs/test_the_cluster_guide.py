@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import pkgutil
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 import yaml
+from tests.docs import commands
 
 from trainlet import cli
 from trainlet_functions import processes
@@ -37,11 +35,7 @@ def test_it_is_ten_commands() -> None:
 
 @pytest.mark.parametrize("command", list(dict.fromkeys(COMMANDS)))
 def test_a_command_and_its_options_exist(command: str) -> None:
-    _, name, *arguments = shlex.split(command)
-    rooms = [importlib.import_module(f"trainlet.cli.{one.name}") for one in pkgutil.iter_modules(cli.__path__)]
-    known = {one.name: one for room in rooms for one in getattr(room, "COMMANDS", ())}
-    assert name in known, f"there is no command {name}"
-    found = known[name]
+    found, name, arguments = commands.named(command)
     if isinstance(found, click.Group):
         found, name, arguments = found.commands[arguments[0]], arguments[0], arguments[1:]
     if name == "manifests":

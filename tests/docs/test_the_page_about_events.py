@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from tests.docs import commands
 
 import trainlet as tl
 from trainlet import cli
@@ -24,11 +23,7 @@ CODE = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_and_its_options_exist(command: str) -> None:
-    _, name, *arguments = shlex.split(command)
-    rooms = [importlib.import_module(f"trainlet.cli.{one.name}") for one in pkgutil.iter_modules(cli.__path__)]
-    known = {one.name: one for room in rooms for one in getattr(room, "COMMANDS", ())}
-    assert name in known, f"there is no command {name}"
-    found = known[name]
+    found, name, arguments = commands.named(command)
     if isinstance(found, click.Group) and arguments and not arguments[0].startswith("-"):
         found, name, arguments = found.commands[arguments[0]], arguments[0], arguments[1:]
     options = [one for one in arguments if one.startswith("-")]

@@ -28,8 +28,6 @@ BUCKETS = 5000  # of a page
 _STREAM = 1000
 _NS = 10**9
 _HELD_NS = leases.c.anchor_ns + sa.func.coalesce(leases.c.close_ns, leases.c.heartbeat_ns)
-
-
 _LAST_S = (2**63 - 1) // _NS  # in 2262; what a column of nanoseconds holds
 
 
@@ -55,7 +53,6 @@ class Question:
 def totals(tx: Transaction, asked: Question, after_s: int | None = None) -> UsageTotals:
     """Return a page of totals. Raises UserError for a range that is empty, reversed or in the future."""
     span = _span(tx, asked)
-    span = Span(span.start_s, min(span.end_s, _LAST_S))
     mine = sa.true() if asked.project is None else leases.c.project == asked.project
     if asked.run_id is not None:
         mine &= leases.c.run_id == asked.run_id
@@ -112,7 +109,7 @@ def _span(tx: Transaction, asked: Question) -> Span:
                     f"There is no run {asked.run_id!r} with usage. `trainlet runs` lists those there are."
                 )
             return Span(now_s, now_s + 1)
-        return Span(int(found[0]) // _NS, max(int(found[1]) // _NS + 1, end_s or 0))
+        return Span(int(found[0]) // _NS, max(int(found[1]) // _NS + 1, min(end_s or 0, _LAST_S)))
     if start_s is None:
         here = datetime.fromtimestamp(now_s, asked.tz)
         start_s = int(here.replace(day=1, hour=0, minute=0, second=0, microsecond=0).timestamp())
@@ -123,7 +120,7 @@ def _span(tx: Transaction, asked: Question) -> Span:
         raise UserError("The range is reversed: its end lies before its start. Exchange them.")
     if start_s > now_s:
         raise UserError("The range is in the future: nothing was used there yet. `trainlet cost estimate` looks ahead.")
-    return Span(start_s, end_s)
+    return Span(start_s, min(end_s, _LAST_S))
 
 
 def _page_end(begin_s: int, asked: Question) -> int:

@@ -20,10 +20,8 @@ from trainlet.core import descriptors
 from trainlet_functions import processes
 
 MAX_ORDER = 64 * 1024 * 1024
-SDK = (
-    "trainlet.steps",
-    "trainlet.pipelines",
-)  # what a bundle's decorators come from; by name, for this room is below it
+# What a bundle's decorators come from; by name, for this room is below it.
+SDK = ("trainlet.steps", "trainlet.pipelines")
 
 
 def main() -> None:

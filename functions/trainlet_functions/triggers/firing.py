@@ -122,9 +122,15 @@ def done_by(tx: Transaction, project: str, run_id: str, kubeflow_run: str) -> wi
     return runs.get(tx, project, run_id)
 
 
+def part_of(labels: str) -> str | None:
+    """Return the run of what the pods of a run in Kubeflow Pipelines have dispatched here, by the run's labels."""
+    part: str | None = loads(labels).get(PART_LABEL)
+    return part
+
+
 def cost_nano(tx: Transaction, project: str, run_id: str, labels: str) -> int:
     """Return what a run has cost so far, with what its pods in Kubeflow Pipelines have dispatched here."""
-    part = loads(labels).get(PART_LABEL)
+    part = part_of(labels)
     return sum(nano for _, nano in spending.of_runs(tx, project, [run_id, *([part] if part else [])]).values())
 
 

@@ -14,10 +14,10 @@ import sqlalchemy as sa
 
 from trainlet.core.clocks import rfc3339
 from trainlet.core.models import sha256_hex
-from trainlet.core.triggers import PART_LABEL, Flow, Schedule, Subscription
+from trainlet.core.triggers import Flow, Schedule, Subscription
 from trainlet_functions.billing import budgets
 from trainlet_functions.state import functions, runs, schema
-from trainlet_functions.state.database import Transaction, loads
+from trainlet_functions.state.database import Transaction
 from trainlet_functions.triggers import firing, intake, tables
 
 _TABLE, _MATCHES, _FIRINGS, _RUNS = tables.triggers, tables.matches, tables.firings, schema.runs
@@ -79,7 +79,7 @@ def settle(tx: Transaction) -> int:
     for row in rows:
         this = (_TABLE.c.project == row.project) & (_TABLE.c.name == row.trigger)
         cost = firing.cost_nano(tx, row.project, row.run_id, row.labels)
-        part = loads(row.labels).get(PART_LABEL)
+        part = firing.part_of(row.labels)
         if part is not None:
             runs.close(tx, row.project, part, row.state)
         values = {"ended_ns": tx.now_ns, "outcome": row.state, "cost_nano": cost}

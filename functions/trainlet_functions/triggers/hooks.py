@@ -132,7 +132,7 @@ def _by_url(tx: Transaction, signer: Signer, project: str, adapter: str, given: 
 
 def topics(tx: Transaction, project: str, adapter: str) -> list[str]:
     """Return the topics whose messages the hook of the scheme sns takes; none when it was removed meanwhile."""
-    row = tx.one(sa.select(_TABLE).where(_this(project, adapter, "sns") & _TABLE.c.removed_ns.is_(None)))
+    row = _there(tx, project, adapter, "sns")
     return [] if row is None else _bounds(row)[1]
 
 
@@ -146,7 +146,7 @@ def _good(
     tx: Transaction, signer: Signer, project: str, adapter: str, scheme: Scheme
 ) -> tuple[sa.Row[Any] | None, list[str]]:
     """Return a hook with its secrets that are good now; one that is not there has a secret that nobody has."""
-    row = tx.one(sa.select(_TABLE).where(_this(project, adapter, scheme) & _TABLE.c.removed_ns.is_(None)))
+    row = _there(tx, project, adapter, scheme)
     generations = [0] if row is None else webhooks.generations(row, tx.now_ns)
     return row, [_secret(signer, project, adapter, scheme, generation) for generation in generations]
 
@@ -178,11 +178,16 @@ def _shown(tx: Transaction, signer: Signer, project: str, adapter: str, scheme: 
 
 
 def _row(tx: Transaction, project: str, adapter: str, scheme: str) -> sa.Row[Any]:
-    row = tx.one(sa.select(_TABLE).where(_this(project, adapter, scheme) & _TABLE.c.removed_ns.is_(None)))
+    row = _there(tx, project, adapter, scheme)
     if row is None:
         known = ", ".join(f"{one.adapter} {one.scheme}" for one in list_(tx, project)) or "none"
         raise NotFoundError(f"Project {project!r} has no hook {adapter} {scheme}. It has: {known}.")
     return row
+
+
+def _there(tx: Transaction, project: str, adapter: str, scheme: str) -> sa.Row[Any] | None:
+    """Return a hook that was not removed."""
+    return tx.one(sa.select(_TABLE).where(_this(project, adapter, scheme) & _TABLE.c.removed_ns.is_(None)))
 
 
 def _this(project: str, adapter: str, scheme: str) -> sa.ColumnElement[bool]:

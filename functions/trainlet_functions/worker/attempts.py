@@ -316,8 +316,7 @@ class Attempt:
 
     def _kill(self, children: list[Child]) -> None:
         for child in children:
-            with contextlib.suppress(OSError):
-                os.killpg(child.pid, signal.SIGKILL)
+            child.kill_group()
             with contextlib.suppress(OSError):
                 os.kill(child.pid, signal.SIGKILL)
 

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import queue
+import signal
 import socket
 import subprocess
 import threading
@@ -43,6 +44,11 @@ class Child:
         """Tell the child why it must end."""
         with contextlib.suppress(OSError):
             os.write(self.stop, code.encode() + b"\n")
+
+    def kill_group(self) -> None:
+        """Kill the child, if it goes on, and what it started."""
+        with contextlib.suppress(OSError):
+            os.killpg(self.pid, signal.SIGKILL)
 
 
 class Nursery:

@@ -127,29 +127,26 @@ def test_the_longest_id_is_named_by_its_number_on_the_bill(world: Any) -> None:
     assert world.runs()[0].labels["trainlet.dev/event"] == "1"
 
 
-def test_how_long_events_are_known_is_set_and_never_less_than_32_days(world: Any) -> None:
-    limits = Settings.from_environment({"TRAINLET_HOME": "/h", "TRAINLET_EVENTS_KEPT_S": str(50 * 24 * 3600)}).limits
-    world.database.limits = limits
+def repeated_then_forgotten(world: Any, known_days: int, forgotten_days: int) -> None:
+    """Send an event, again after `known_days`, which starts nothing, and look for it once `forgotten_days` are over."""
     world.subscribe()
     event = events.make(CREATED, "/test", "1", {"uri": "a"})
     world.do(intake.take, PROJECT, [event], world.matcher)
-    world.wait(49 * 24 * 3600)
+    world.wait(known_days * 24 * 3600)
     world.do(intake.take, PROJECT, [event], world.matcher)
     world.work()
     assert len(world.runs()) == 1
-    world.wait(2 * 24 * 3600)
+    world.wait((forgotten_days - known_days) * 24 * 3600)
     assert world.look(trails.by_id, PROJECT, "1") == []
+
+
+def test_how_long_events_are_known_is_set_and_never_less_than_32_days(world: Any) -> None:
+    limits = Settings.from_environment({"TRAINLET_HOME": "/h", "TRAINLET_EVENTS_KEPT_S": str(50 * 24 * 3600)}).limits
+    world.database.limits = limits
+    repeated_then_forgotten(world, 49, 51)
     with pytest.raises(UserError, match="TRAINLET_EVENTS_KEPT_S"):
         Settings.from_environment({"TRAINLET_HOME": "/h", "TRAINLET_EVENTS_KEPT_S": str(31 * 24 * 3600)})
 
 
 def test_events_are_known_for_at_least_32_days_and_then_forgotten(world: Any) -> None:
-    world.subscribe()
-    event = events.make(CREATED, "/test", "1", {"uri": "a"})
-    world.do(intake.take, PROJECT, [event], world.matcher)
-    world.wait(32 * 24 * 3600)
-    world.do(intake.take, PROJECT, [event], world.matcher)
-    world.work()
-    assert len(world.runs()) == 1
-    world.wait(4 * 24 * 3600)
-    assert world.look(trails.by_id, PROJECT, "1") == []
+    repeated_then_forgotten(world, 32, 36)
