@@ -15,9 +15,9 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 from urllib.parse import SplitResult
 
 import httpx
@@ -25,7 +25,7 @@ import sqlalchemy as sa
 
 from trainlet.core import envelopes, events, lifecycle
 from trainlet.core.clocks import rfc3339
-from trainlet.core.errors import TrainletError, UserError
+from trainlet.core.errors import PlatformError, TrainletError, UserError
 from trainlet.core.sinks import SinkAnswer
 from trainlet_functions.signatures import Signer
 from trainlet_functions.sinks import fanout, letters, registry
@@ -38,6 +38,7 @@ TURN = 50  # letters that a sink gets before the others are looked at again
 MOST_WAIT_S = 3600.0
 _TEMPORARY = frozenset({401, 403, 404, 407, 408, 421, 423, 425, 429})  # says something of the sink, not of the letter
 _LOG = logging.getLogger(__name__)
+_T = TypeVar("_T")
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 
@@ -66,6 +67,8 @@ class Courier:
         self._books = concurrent.futures.ThreadPoolExecutor(2, thread_name_prefix="letters")
         self._http: httpx.AsyncClient | None = None  # made when first used: reading the CA certificates takes a while
         self._busy: dict[tuple[str, str], concurrent.futures.Future[None]] = {}
+        self._begun: set[concurrent.futures.Future[Any]] = set()
+        self._ending, self._ended = threading.Lock(), False
         self._thread = threading.Thread(target=self._loop.run_forever, name="courier", daemon=True)
         self._thread.start()
 
@@ -77,7 +80,7 @@ class Courier:
         for sink in sinks:
             key = (sink.project, sink.name)
             if key not in self._busy or self._busy[key].done():
-                self._busy[key] = asyncio.run_coroutine_threadsafe(self._serve(sink), self._loop)
+                self._busy[key] = self._begin(self._serve(sink))
                 begun += 1
         return begun
 
@@ -100,14 +103,14 @@ class Courier:
         event = events.make(lifecycle.SINK_TEST, source, event_id, data, subject=sink.name, time=rfc3339(at))
         began = time.perf_counter()
         sent = self._send(sink.project, sink.url, secrets, event, at)
-        found = asyncio.run_coroutine_threadsafe(sent, self._loop).result(TIMEOUT_S + 5)
+        found = self._begin(sent).result(TIMEOUT_S + 5)
         took_ms = round(1000 * (time.perf_counter() - began))
         return SinkAnswer(good=found.good, status=found.status, reason=found.reason, took_ms=took_ms)
 
     def check(self, project: str, url: str) -> None:
         """Raise UserError or AccessError for an address that nothing may be sent to, or that is none."""
         parts = self._rule.check(project, url)
-        asked = asyncio.run_coroutine_threadsafe(self._address(project, parts), self._loop)
+        asked = self._begin(self._address(project, parts))
         try:
             asked.result(TIMEOUT_S)
         except (TimeoutError, OSError) as error:
@@ -117,6 +120,10 @@ class Courier:
 
     def close(self) -> None:
         """Stop delivering; what was under way is sent again by whoever starts next."""
+        with self._ending:
+            self._ended = True
+        for one in list(self._begun):
+            one.cancel()
         with contextlib.suppress(TimeoutError):
             asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(5.0)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -126,11 +133,20 @@ class Courier:
         if not self._thread.is_alive():
             self._loop.close()
 
+    def _begin(self, work: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:
+        with self._ending:
+            if self._ended:
+                work.close()
+                raise PlatformError("the training API is being stopped; nothing is sent any more")
+            begun = asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._begun.add(begun)
+        begun.add_done_callback(self._begun.discard)
+        return begun
+
     async def _end(self) -> None:
-        rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in rest:
-            task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
+        """Wait for what was cancelled, and for the tasks that the HTTP client has below it: those end by themselves."""
+        if rest := asyncio.all_tasks() - {cast("asyncio.Task[Any]", asyncio.current_task())}:
+            await asyncio.wait(rest)
         if self._http is not None:
             await self._http.aclose()
 

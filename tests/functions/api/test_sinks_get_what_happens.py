@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import concurrent.futures
+import gc
 import hashlib
 import hmac
 import json
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +18,7 @@ import pytest
 
 from trainlet.core import lifecycle
 from trainlet.core.clocks import ManualClock
-from trainlet.core.errors import AccessError
+from trainlet.core.errors import AccessError, PlatformError
 from trainlet_functions.sinks import courier as couriers
 from trainlet_functions.sinks import fanout, letters
 from trainlet_functions.sinks.addresses import Rule
@@ -347,6 +350,27 @@ def test_S2_a_name_that_turns_into_another_address_is_not_called(stand: Any, rec
         assert receiver.got == []
     finally:
         courier.close()
+
+
+def test_closing_while_connections_are_made_leaves_nothing_behind(stand: Any, receive: Callable[[], Any]) -> None:
+    """Only what the courier began is cancelled: the tasks of its HTTP client end with that, and none is left unawaited."""
+    url = receive().url
+    sink: Any = type("Sink", (), {"project": "p", "name": "s", "url": url, "generation": 1, "previous_until_ns": None})
+    for _ in range(30):
+        resolved = threading.Event()
+
+        async def resolve(host: str, port: int, resolved: threading.Event = resolved) -> list[str]:
+            resolved.set()
+            return ["127.0.0.1"]
+
+        courier = Courier(stand.database, stand.signer, Rule(None, embedded=True), resolve=resolve)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            probes = [pool.submit(courier.probe, sink) for _ in range(8)]
+            assert resolved.wait(60)
+            courier.close()
+        ends = {type(probe.exception()) for probe in probes}
+        assert ends <= {type(None), concurrent.futures.CancelledError, PlatformError}, "answered, cut off or too late"
+    gc.collect()
 
 
 def test_the_address_that_was_judged_is_called_by_the_name_that_was_given(
