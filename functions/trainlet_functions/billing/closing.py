@@ -131,8 +131,9 @@ def _freeze(tx: Transaction, project: str, period: Period, unpriced: bool) -> No
     if state(tx, period) == "closed" or invoiced(tx, project, period):
         return
     sums = Sums()
-    for batch in batches(sums.through(drafts.draft(tx, project, period)), _BATCH):
-        _write(tx, batch, sums.rows - len(batch))
+    for batch in batches(drafts.draft(tx, project, period), _BATCH):
+        _write(tx, batch, sums.rows)
+        sums.add_all(batch)
     if sums.unpriced and not unpriced:
         raise UserError(
             f"Usage of {', '.join(sorted(sums.unpriced))} by project {project} has no price in {period}. Add one with "

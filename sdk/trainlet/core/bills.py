@@ -124,9 +124,9 @@ class Row:
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> Row:
         """Make a row of JSON data; what a newer API adds is left out."""
-        if data.keys() <= _FIELDS:
+        if data.keys() <= FIELDS:
             return cls(**data)
-        return cls(**{name: value for name, value in data.items() if name in _FIELDS})
+        return cls(**{name: value for name, value in data.items() if name in FIELDS})
 
 
 def invoice_id(project: str, period: str) -> str:
@@ -135,7 +135,7 @@ def invoice_id(project: str, period: str) -> str:
 
 
 _NAMES = tuple(one.name for one in fields(Row))
-_FIELDS = frozenset(_NAMES)
+FIELDS = frozenset(_NAMES)
 _values = operator.attrgetter(*_NAMES)  # `asdict` copies deeply, and takes ten times as long
 
 
