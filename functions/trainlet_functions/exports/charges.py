@@ -10,24 +10,23 @@ from __future__ import annotations
 
 import functools
 import json
+import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from trainlet.core.bills import FULL_SHARE, Period, Row, RowKind, invoice_id
 from trainlet.core.errors import UserError
 from trainlet.core.gpus import memory_of
+from trainlet.core.sums import OWN, shared_of, tags_text
 from trainlet_functions.exports.parties import Parties
 
 NANO = 10**9
 Values = list[Any]
 _CORRECTIONS = ("reversal", "correction")
 _RATES = {"standard": "Standard", "committed": "Standard", "spot": "Dynamic"}
+_BY = ("function", "task", "run_id")  # the first that there is
 _SERVICE = ("AI and Machine Learning", "Machine Learning", "GPU Training")
-
-
-def quantity_nano(row: Row) -> int:
-    """Return the GPU-seconds of a row in nano-units; a part of a device counts for its part."""
-    return (row.seconds * NANO * row.share + FULL_SHARE // 2) // FULL_SHARE
 
 
 def unit(sku: str) -> str:
@@ -64,8 +63,97 @@ def _description(row: Row) -> str:
     return said + (", no price yet" if row.unpriced else "")
 
 
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """Charges by columns. What many of them share is said once for each of `kinds`; `places` says which of them has what.
+
+    Of a text that charges have of their own, an empty one stands for null. `own_fields` are those of the rows themselves.
+    """
+
+    rows: Sequence[Row]
+    kinds: Sequence[tuple[Any, ...]]
+    places: Sequence[int]
+    shared: dict[str, Values]
+    own: dict[str, Sequence[Any]]
+    own_fields: dict[str, Sequence[Any]]
+
+
+def lot(rows: Sequence[Row], period: Period, parties: Parties) -> Lot:
+    """Return the columns of rows that follow each other; times are seconds and decimals nano-units."""
+    numbers: dict[tuple[Any, ...], int] = {}
+    places = [numbers.setdefault(kind, len(numbers)) for kind in map(shared_of, rows)]
+    examples = dict(zip(places, rows, strict=True))
+    of_kinds = [examples[place] for place in range(len(numbers))]
+    fields: dict[str, Sequence[Any]] = {name: list(map(operator.attrgetter(name), rows)) for name in OWN}
+    shared, own = _shared(of_kinds, period, parties), _own(rows, places, of_kinds, fields)
+    return Lot(rows, list(numbers), places, shared, own, fields)
+
+
 def values(rows: Sequence[Row], period: Period, parties: Parties) -> dict[str, Values]:
-    """Return the values of every column that has any, in the order of the rows; times are seconds, decimals nano-units."""
+    """Return the values of every column that has any, in the order of the rows."""
+    made = lot(rows, period, parties)
+    shared = {name: [found[place] for place in made.places] for name, found in made.shared.items()}
+    return shared | {name: [None if one == "" else one for one in found] for name, found in made.own.items()}
+
+
+def _own(
+    rows: Sequence[Row], places: Sequence[int], of_kinds: Sequence[Row], fields: Mapping[str, Sequence[Any]]
+) -> dict[str, Sequence[Any]]:
+    cost, listed = _or_zero(fields["cost_nano"]), _or_zero(fields["list_cost_nano"])
+    run_ids, starts, ends = fields["run_id"], fields["start_s"], fields["end_s"]
+    parts = [
+        None if row.kind == "rounding" else NANO * (-1 if row.kind == "reversal" else 1) * row.share for row in of_kinds
+    ]
+    quantities = [
+        None if (part := parts[place]) is None else ((end - start) * part + FULL_SHARE // 2) // FULL_SHARE
+        for place, start, end in zip(places, starts, ends, strict=True)
+    ]
+    return {
+        "BilledCost": cost,
+        "ChargeDescription": _descriptions(rows, places, fields),
+        "ChargePeriodEnd": ends,
+        "ChargePeriodStart": starts,
+        "ConsumedQuantity": quantities,
+        "ContractedCost": cost,
+        "EffectiveCost": cost,
+        "ListCost": listed,
+        "PricingCurrencyEffectiveCost": cost,
+        "PricingQuantity": quantities,
+        "ResourceId": run_ids,
+        "ResourceType": ["Run" if run_id else "" for run_id in run_ids],
+        "Tags": [tags_text(tuple(tags.items())) if tags else "" for tags in fields["tags"]],
+        "x_Attempt": fields["epoch"],
+        "x_ChargeId": fields["id"],
+        "x_CorrectsChargeId": fields["corrects"],
+        "x_DeviceId": fields["device"],
+        "x_Function": fields["function"],
+        "x_LeaseId": fields["lease"],
+        "x_Task": fields["task"],
+    }
+
+
+def _or_zero(nanos: Sequence[int | None]) -> Sequence[int]:
+    return [nano or 0 for nano in nanos] if None in nanos else nanos  # type: ignore[return-value]
+
+
+def _descriptions(rows: Sequence[Row], places: Sequence[int], fields: Mapping[str, Sequence[Any]]) -> list[str]:
+    by, corrects = fields["function"], fields["corrects"]
+    if "" in by:  # some rows are named by their task or run
+        by = [one or other or third for one, other, third in zip(*(fields[name] for name in _BY), strict=True)]
+    if any(corrects):
+        by = [f"{other}\n{one}" for one, other in zip(by, corrects, strict=True)]
+    known: dict[int, dict[str, str]] = {place: {} for place in set(places)}
+    made: list[str] = []
+    for place, one, row in zip(places, by, rows, strict=True):
+        text = known[place].get(one)
+        if text is None:
+            text = known[place][one] = _description(row)
+        made.append(text)
+    return made
+
+
+def _shared(rows: Sequence[Row], period: Period, parties: Parties) -> dict[str, Values]:
+    """Return the columns that follow from what very many rows have in common."""
     usage = [row.kind != "rounding" for row in rows]
 
     def each(value: Callable[[Row], Any]) -> Values:
@@ -77,14 +165,11 @@ def values(rows: Sequence[Row], period: Period, parties: Parties) -> dict[str, V
     def texts(name: str) -> Values:
         return [getattr(row, name) or None for row in rows]
 
-    cost, listed = [row.cost_nano or 0 for row in rows], [row.list_cost_nano or 0 for row in rows]
-    currency = [row.currency for row in rows]
-    quantities, units = each(quantity_nano), each(lambda row: unit(row.sku))
+    currency, units = [row.currency for row in rows], each(lambda row: unit(row.sku))
     prices, list_prices = each(lambda row: row.price_nano or 0), each(lambda row: row.list_price_nano or 0)
     projects = [row.project for row in rows]
     invoices = [invoice_id(row.project, row.period) for row in rows]
     return {
-        "BilledCost": cost,
         "BillingAccountId": every(parties.account_id),
         "BillingAccountName": every(parties.account_name),
         "BillingAccountType": every("Account"),
@@ -93,34 +178,23 @@ def values(rows: Sequence[Row], period: Period, parties: Parties) -> dict[str, V
         "BillingPeriodStart": every(period.start_s),
         "ChargeCategory": ["Usage" if used else "Adjustment" for used in usage],
         "ChargeClass": ["Correction" if row.kind in _CORRECTIONS else None for row in rows],
-        "ChargeDescription": [_description(row) for row in rows],
         "ChargeFrequency": ["Usage-Based" if used else "One-Time" for used in usage],
-        "ChargePeriodEnd": [row.end_s for row in rows],
-        "ChargePeriodStart": [row.start_s for row in rows],
-        "ConsumedQuantity": quantities,
         "ConsumedUnit": units,
-        "ContractedCost": cost,
         "ContractedUnitPrice": prices,
-        "EffectiveCost": cost,
         "HostProviderName": every(parties.issuer),
         "InvoiceDetailId": [
             f"{one}/{'usage' if used else 'rounding'}" for one, used in zip(invoices, usage, strict=True)
         ],
         "InvoiceId": invoices,
         "InvoiceIssuerName": every(parties.issuer),
-        "ListCost": listed,
         "ListUnitPrice": list_prices,
         "PricingCategory": each(lambda row: _RATES[row.rate]),
         "PricingCurrency": currency,
         "PricingCurrencyContractedUnitPrice": prices,
-        "PricingCurrencyEffectiveCost": cost,
         "PricingCurrencyListUnitPrice": list_prices,
-        "PricingQuantity": quantities,
         "PricingUnit": units,
         "ProviderName": every(parties.issuer),
         "PublisherName": every(parties.issuer),
-        "ResourceId": texts("run_id"),
-        "ResourceType": ["Run" if row.run_id else None for row in rows],
         "ServiceCategory": every(_SERVICE[0]),
         "ServiceName": every(_SERVICE[2]),
         "ServiceProviderName": every(parties.issuer),
@@ -132,21 +206,13 @@ def values(rows: Sequence[Row], period: Period, parties: Parties) -> dict[str, V
         "SubAccountId": projects,
         "SubAccountName": projects,
         "SubAccountType": every("Project"),
-        "Tags": [_json(row.tags) if row.tags else None for row in rows],
-        "x_Attempt": [row.epoch for row in rows],
-        "x_ChargeId": [row.id for row in rows],
         "x_CorrectedPeriod": texts("corrected_period"),
-        "x_CorrectsChargeId": texts("corrects"),
-        "x_DeviceId": texts("device"),
-        "x_Function": texts("function"),
-        "x_LeaseId": texts("lease"),
         "x_Phase": texts("phase"),
         "x_PriceVersion": texts("version"),
         "x_Rate": texts("rate"),
         "x_RowKind": [row.kind for row in rows],
         "x_Share": [row.share for row in rows],
         "x_ShareOffset": [row.part for row in rows],
-        "x_Task": texts("task"),
         "x_Unpriced": [row.unpriced for row in rows],
         "x_Virtual": [row.virtual for row in rows],
     }

@@ -1,27 +1,27 @@
 """Files of charges: Parquet with DECIMAL(38, 9), and CSV with the same digits; written and read in batches.
 
-In CSV a text is quoted and a null is nothing, so an empty text and a null stay two things. pyarrow is imported here,
-when files are made or read, and nowhere else.
+In CSV a text is quoted and a null is nothing, so an empty text and a null stay two things. pyarrow is imported here and in
+`lines`, when files are made or read, and nowhere else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from trainlet.core.errors import UserError
+from trainlet_functions.exports import formats, lines
+from trainlet_functions.exports.charges import Lot
 from trainlet_functions.exports.columns import PRECISION, SCALE, Column
 
 FORMATS = ("parquet", "csv")
-_NANO = 10**SCALE
-_TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class Writer(Protocol):
     """What a new file of charges is written with."""
 
-    def write_batch(self, batch: Any) -> None:
+    def write(self, batch: Batch) -> None:
         """Add charges."""
         ...
 
@@ -45,42 +45,89 @@ def schema(columns: Sequence[Column]) -> Any:
     return pa.schema([pa.field(column.name, _type(pa, column), nullable=column.nullable) for column in columns])
 
 
-def batch(columns: Sequence[Column], values: dict[str, list[Any]], count: int) -> Any:
-    """Return charges as a record batch; times are seconds and decimals nano-units, and a column without values is null."""
-    pa = arrow()
-    arrays = [
-        _array(pa, column, values[column.name]) if column.name in values else pa.nulls(count, _type(pa, column))
-        for column in columns
-    ]
-    return pa.record_batch(arrays, schema=schema(columns))
+class Batch:
+    """Charges as arrays: of what many of them share, one value for each of their kinds. An array is made once."""
+
+    def __init__(self, columns: Sequence[Column], lot: Lot) -> None:
+        pa = arrow()
+        self.columns, self.lot = columns, lot
+        self.places = pa.array(lot.places, pa.int32())
+        self._known: dict[tuple[str, int], tuple[Any, Any]] = {}
+
+    def own(self, column: Column) -> Any:
+        """Return a column of values that charges have of their own."""
+        return self._once(column.kind, self.lot.own[column.name], lambda values: _own_array(column, values))
+
+    def cells(self, column: Column) -> Any:
+        """Return such a column as texts."""
+        return self._once(f"{column.kind}-cells", self.lot.own[column.name], lambda _: _cells(column, self.own(column)))
+
+    def record_batch(self) -> Any:
+        """Return all columns, each with a value for every charge; a column without values is null."""
+        pa = arrow()
+        arrays = []
+        for column in self.columns:
+            values = self.lot.shared.get(column.name)
+            if column.name in self.lot.own:
+                arrays.append(self.own(column))
+            elif values is None:
+                arrays.append(pa.nulls(len(self.lot.rows), _type(pa, column)))
+            else:
+                arrays.append(_array(pa, column, values).take(self.places))
+        return pa.record_batch(arrays, schema=schema(self.columns))
+
+    def _once(self, what: str, values: Any, make: Callable[[Any], Any]) -> Any:
+        key = (what, id(values))
+        if key not in self._known:
+            self._known[key] = (values, make(values))  # holds the values, too, so that no others get their id
+        return self._known[key][1]
 
 
 def writer(path: Path, columns: Sequence[Column], kind: str) -> Writer:
     """Open a new file of charges."""
     arrow()
-    if kind == "csv":
-        return CsvWriter(path, columns)
-    from pyarrow import parquet
+    return CsvWriter(path, columns) if kind == "csv" else ParquetWriter(path, columns)
 
-    made: Writer = parquet.ParquetWriter(path, schema(columns), compression="zstd", version="2.6")
-    return made
+
+class ParquetWriter:
+    """Parquet, a row group for each batch."""
+
+    def __init__(self, path: Path, columns: Sequence[Column]) -> None:
+        from pyarrow import parquet
+
+        self._file = parquet.ParquetWriter(path, schema(columns), compression="zstd", version="2.6")
+
+    def write(self, batch: Batch) -> None:
+        """Add charges."""
+        self._file.write_batch(batch.record_batch())
+
+    def close(self) -> None:
+        """End the file."""
+        self._file.close()
 
 
 class CsvWriter:
-    """CSV in UTF-8 with a line of names. Its cells are made column by column, its lines by one join."""
+    """CSV in UTF-8 with a line of names."""
 
     def __init__(self, path: Path, columns: Sequence[Column]) -> None:
         self._columns = columns
         self._file = path.open("wb")
         self._file.write(",".join(column.name for column in columns).encode() + b"\n")
 
-    def write_batch(self, batch: Any) -> None:
+    def write(self, batch: Batch) -> None:
         """Add charges."""
-        from pyarrow import compute
-
-        cells = [_cells(column, array) for column, array in zip(self._columns, batch.columns, strict=True)]
-        lines = compute.binary_join_element_wise(*cells, ",", null_handling="replace", null_replacement="")
-        self._file.write("".join(f"{line}\n" for line in lines.to_pylist()).encode())
+        made = lines.Lines(batch.places, len(batch.lot.kinds))
+        for number, column in enumerate(self._columns):
+            made.same("," if number else "")
+            if column.name in batch.lot.own:
+                quoted = column.kind in ("string", "json") and not batch.own(column).null_count
+                made.same('"' if quoted else "")
+                made.own(batch.cells(column))
+                made.same('"' if quoted else "")
+            elif column.name in batch.lot.shared:
+                made.shared([_cell(column, value) for value in batch.lot.shared[column.name]])
+        made.same("\n")
+        self._file.write(made.bytes())
 
     def close(self) -> None:
         """End the file."""
@@ -105,7 +152,7 @@ def _type(pa: Any, column: Column) -> Any:
     }[column.kind]
 
 
-def _array(pa: Any, column: Column, values: list[Any]) -> Any:
+def _array(pa: Any, column: Column, values: Sequence[Any]) -> Any:
     if column.kind == "decimal":
         return decimals(values)
     if column.kind == "time":
@@ -113,34 +160,47 @@ def _array(pa: Any, column: Column, values: list[Any]) -> Any:
     return pa.array(values, _type(pa, column))
 
 
+def _own_array(column: Column, values: Sequence[Any]) -> Any:
+    from pyarrow import compute
+
+    pa = arrow()
+    array = _array(pa, column, values)
+    if column.nullable and column.kind in ("string", "json") and "" in values:
+        return compute.if_else(compute.equal(array, ""), pa.scalar(None, array.type), array)
+    return array
+
+
 def _cells(column: Column, array: Any) -> Any:
-    """Return a column as the texts that stand in a CSV file."""
+    """Return a column as the texts that stand in a CSV file, without quotes around them where none is null."""
     from pyarrow import compute
 
     pa = arrow()
     if column.kind == "decimal":
-        return _digits(array)
+        return lines.digits(array.view(pa.decimal128(PRECISION, 0)).cast(pa.int64()), SCALE)
     if column.kind == "time":
-        return compute.strftime(array.cast(pa.int64()).cast(pa.timestamp("s")), format=_TIME)
-    if column.kind in ("integer", "boolean"):
+        return lines.moments(array.cast(pa.int64()))
+    if column.kind == "integer":
         return array.cast(pa.string())
-    return compute.binary_join_element_wise('"', compute.replace_substring(array, '"', '""'), '"', "")
+    if compute.any(compute.match_substring(array, '"')).as_py():
+        array = compute.replace_substring(array, '"', '""')
+    return compute.binary_join_element_wise('"', array, '"', "") if array.null_count else array
 
 
-def _digits(array: Any) -> Any:
-    """Return decimals as texts with all nine digits, never in scientific notation."""
-    from pyarrow import compute
-
-    pa = arrow()
-    whole = pa.Array.from_buffers(
-        pa.decimal128(PRECISION, 0), len(array), array.buffers(), array.null_count, array.offset
-    )
-    nano = whole.cast(pa.int64())
-    units = compute.divide(compute.abs(nano), _NANO)
-    rest = compute.subtract(compute.abs(nano), compute.multiply(units, _NANO))
-    digits = compute.utf8_lpad(rest.cast(pa.string()), SCALE, "0")
-    sign = compute.if_else(compute.less(nano, 0), "-", "")
-    return compute.binary_join_element_wise(sign, units.cast(pa.string()), ".", digits, "")
+def _cell(column: Column, value: Any) -> str:
+    """Return one value as the text that stands in a CSV file."""
+    if value is None:
+        return ""
+    if column.kind == "decimal":
+        units, rest = divmod(abs(value), 10**SCALE)
+        return f"{'-' if value < 0 else ''}{units}.{rest:0{SCALE}}"
+    if column.kind == "time":
+        return formats.moment(value)
+    if column.kind == "boolean":
+        return "true" if value else "false"
+    if column.kind == "integer":
+        return str(value)
+    text: str = value.replace('"', '""')
+    return f'"{text}"'
 
 
 def plain(column: Column, array: Any) -> list[Any]:

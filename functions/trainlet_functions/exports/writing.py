@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainlet.core.bills import EVERY_PROJECT, Period, Row, Snapshot, invoice_id
+from trainlet.core.bills import EVERY_PROJECT, Period, Row, Snapshot
 from trainlet.core.errors import ConflictError
 from trainlet.core.protocols import ObjectStore
 from trainlet.core.sums import Sums
 from trainlet_functions.batches import batches
-from trainlet_functions.exports import charges, columns, frames
+from trainlet_functions.exports import charges, columns, frames, lines
 from trainlet_functions.exports.manifests import MANIFEST, InvoiceSum, Manifest, Part, schema_file
 from trainlet_functions.exports.parties import Parties
 
@@ -38,12 +38,15 @@ class _Tally:
     sums: Sums = field(default_factory=Sums)
     invoices: dict[str, list[int]] = field(default_factory=dict)
 
-    def through(self, rows: Iterable[Row]) -> Iterator[Row]:
-        for row in self.sums.through(rows):
-            of = self.invoices.setdefault(invoice_id(row.project, row.period), [0, 0])
+    def add(self, batch: frames.Batch) -> None:
+        """Count charges."""
+        lot = batch.lot
+        self.sums.add_all(lot.rows, [lines.of_rows(lot, batch.places)])
+        of_kinds = [self.invoices.setdefault(id, [0, 0]) for id in lot.shared["InvoiceId"]]
+        for place, cost in zip(lot.places, lot.own["BilledCost"], strict=True):
+            of = of_kinds[place]
             of[0] += 1
-            of[1] += row.cost_nano or 0
-            yield row
+            of[1] += cost
 
 
 def write(
@@ -64,7 +67,7 @@ def write(
     period = Period.parse(snapshot.period)
     schema_id, schema_body = schema_file(version, generator)
     with tempfile.TemporaryDirectory(prefix="trainlet-export-") as folder:
-        parts = list(_parts(Path(folder), tally.through(rows), period, version, named))
+        parts = list(_parts(Path(folder), tally, rows, period, version, named))
         sums = tally.sums
         manifest = Manifest(
             focus_version=version,
@@ -134,10 +137,10 @@ def _same(store: ObjectStore, folder: str, existing: Manifest, made: Manifest) -
 
 
 def _parts(
-    folder: Path, rows: Iterator[Row], period: Period, version: str, parties: Parties
+    folder: Path, tally: _Tally, given: Iterable[Row], period: Period, version: str, parties: Parties
 ) -> Iterator[tuple[Part, Path]]:
     """Write files of charges into a folder, each in every format; an export without rows has files without rows."""
-    chosen, number, ended = columns.exported(version), 0, False
+    chosen, rows, number, ended = columns.exported(version), iter(given), 0, False
     while not ended:
         written = 0
         with contextlib.ExitStack() as stack:
@@ -146,9 +149,10 @@ def _parts(
             for one in writers:
                 stack.callback(one.close)
             for together in batches(rows, BATCH_ROWS):
-                batch = frames.batch(chosen, charges.values(together, period, parties), len(together))
+                batch = frames.Batch(chosen, charges.lot(together, period, parties))
+                tally.add(batch)
                 for one in writers:
-                    one.write_batch(batch)
+                    one.write(batch)
                 written += len(together)
                 if written >= PART_ROWS:
                     break

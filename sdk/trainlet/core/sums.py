@@ -21,7 +21,7 @@ OWN = (
     "tags", "task",
 )  # fmt: skip
 _SHARED = tuple(sorted(FIELDS - set(OWN)))
-own_of, shared_of = operator.attrgetter(*OWN), operator.attrgetter(*_SHARED)
+_own, shared_of = operator.attrgetter(*OWN), operator.attrgetter(*_SHARED)
 quoted = json.encoder.encode_basestring
 """Return a text as it stands in canonical JSON."""
 _AT_ONCE = 256  # lines of more are no longer in the processor's cache when they are hashed
@@ -59,7 +59,7 @@ def tags_text(items: tuple[tuple[str, str], ...]) -> str:
 
 
 def _line(row: Row) -> str:
-    corrects, cost, device, end, epoch, function, id, lease, listed, run_id, start, tags, task = own_of(row)
+    corrects, cost, device, end, epoch, function, id, lease, listed, run_id, start, tags, task = _own(row)
     return _template(shared_of(row)) % (
         quoted(corrects) if corrects else '""',
         "null" if cost is None else cost,
