@@ -7,12 +7,14 @@ the parts of a device, the pieces sum to the whole to the last nano-unit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from trainlet.core.bills import FULL_SHARE
 from trainlet.core.wire import Rate
-from trainlet_functions.billing.prices import HOUR_S, PriceList
+from trainlet_functions.billing.prices import HOUR_S, PriceList, UnitPrice
 from trainlet_functions.metering.segments import Segment
 
 
@@ -27,8 +29,7 @@ class Terms:
     part: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(NamedTuple):
     """A segment priced by one version; prices are per second of the whole device, None where the SKU has none."""
 
     segment: Segment
@@ -44,19 +45,33 @@ def rate(segments: Iterable[Segment], terms: Terms, prices: PriceList, *, hourly
 
     A month begins on an hour, so an hourly row never crosses a billing period either.
     """
+    cuts_s, versions, whole = prices.cuts_s, prices.versions, terms.share == FULL_SHARE
+    known: dict[tuple[int, str], tuple[str, UnitPrice | None]] = {}
     charges: list[Charge] = []
     for segment in segments:
-        for piece in _cut(segment, prices, hourly):
-            version = prices.at(piece.start_s)
-            unit = version.unit_price(terms.sku, piece.phase, terms.rate, terms.project)
+        phase, start_s, end_s = segment
+        place = bisect_right(cuts_s, start_s)
+        within = (place == len(cuts_s) or end_s <= cuts_s[place]) and (not hourly or end_s <= _hour_after(start_s))
+        for piece in (segment,) if within else _cut(segment, cuts_s, hourly):
+            if not within:
+                phase, start_s, end_s = piece
+                place = bisect_right(cuts_s, start_s)
+            found = known.get((place, phase))
+            if found is None:
+                version = versions[place]
+                found = version.version, version.unit_price(terms.sku, phase, terms.rate, terms.project)
+                known[place, phase] = found
+            name, unit = found
             if unit is None:
-                charges.append(Charge(piece, version.version, None, None, None, None))
+                charges.append(Charge(piece, name, None, None, None, None))
                 continue
-            span = (piece.start_s, piece.end_s, terms.share, terms.part)
             listed, agreed = unit.list_nano, unit.price_nano
-            charges.append(
-                Charge(piece, version.version, listed, agreed, cost_nano(listed, *span), cost_nano(agreed, *span))
-            )
+            if whole:
+                seconds = end_s - start_s
+                charges.append(Charge(piece, name, listed, agreed, seconds * listed, seconds * agreed))
+            else:
+                span = (start_s, end_s, terms.share, terms.part)
+                charges.append(Charge(piece, name, listed, agreed, cost_nano(listed, *span), cost_nano(agreed, *span)))
     return charges
 
 
@@ -73,12 +88,15 @@ def _clock(price_nano: int, second: int, share: int, part: int) -> int:
     return whole * (part + share) // FULL_SHARE - whole * part // FULL_SHARE
 
 
-def _cut(segment: Segment, prices: PriceList, hourly: bool) -> Iterator[Segment]:
-    begin, end = segment.start_s, segment.end_s
-    cuts = [cut for cut in prices.cuts_s if begin < cut < end]
-    if hourly and end // HOUR_S > begin // HOUR_S:
-        first = begin - begin % HOUR_S + HOUR_S
-        cuts = sorted({*cuts, *range(first, end, HOUR_S)})
+def _hour_after(second: int) -> int:
+    return second - second % HOUR_S + HOUR_S
+
+
+def _cut(segment: Segment, cuts_s: Sequence[int], hourly: bool) -> Iterator[Segment]:
+    phase, begin, end = segment
+    cuts = [cut for cut in cuts_s if begin < cut < end]
+    if hourly:
+        cuts = sorted({*cuts, *range(_hour_after(begin), end, HOUR_S)})
     for cut in (*cuts, end):
-        yield Segment(segment.phase, begin, cut)
+        yield Segment(phase, begin, cut)
         begin = cut

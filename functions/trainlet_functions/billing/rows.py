@@ -6,12 +6,13 @@ others; it never changes one. This module knows no tables.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import ROUND_HALF_EVEN, Decimal
 
 from trainlet.core.bills import Period, Row
-from trainlet_functions.billing.prices import NANO, PriceList
+from trainlet_functions.billing.prices import HOUR_S, NANO, PriceList
 from trainlet_functions.billing.rating import Terms, rate
 from trainlet_functions.metering.segments import Segment
 
@@ -43,11 +44,13 @@ class Usage:
 def rated(usage: Usage, prices: PriceList, from_s: int, until_s: int) -> list[Row]:
     """Price what a lease used within [from_s, until_s), in rows that cross no hour, no period and no price change."""
     clipped = [
-        Segment(one.phase, max(one.start_s, from_s), min(one.end_s, until_s))
+        one
+        if from_s <= one.start_s and one.end_s <= until_s
+        else Segment(one.phase, max(one.start_s, from_s), min(one.end_s, until_s))
         for one in usage.segments
         if one.start_s < until_s and one.end_s > from_s
     ]
-    terms = usage.terms
+    terms, currency = usage.terms, prices.currency
     made: list[Row] = []
     for charge in rate(clipped, terms, prices):
         piece = charge.segment
@@ -55,11 +58,11 @@ def rated(usage: Usage, prices: PriceList, from_s: int, until_s: int) -> list[Ro
             Row(
                 id=f"{terms.project}/{usage.lease}/{piece.start_s}+{piece.seconds}",
                 project=terms.project,
-                period=str(Period.of(piece.start_s)),
+                period=_period_of_hour(piece.start_s // HOUR_S),
                 kind="usage",
                 start_s=piece.start_s,
                 end_s=piece.end_s,
-                currency=prices.currency,
+                currency=currency,
                 cost_nano=charge.cost_nano,
                 list_cost_nano=charge.list_cost_nano,
                 lease=usage.lease,
@@ -83,6 +86,11 @@ def rated(usage: Usage, prices: PriceList, from_s: int, until_s: int) -> list[Ro
     return made
 
 
+@functools.lru_cache(maxsize=4096)
+def _period_of_hour(hour: int) -> str:
+    return str(Period.of(hour * HOUR_S))
+
+
 def corrections(billed: Iterable[Row], truth: Iterable[Row], period: Period) -> list[Row]:
     """Return what makes `billed` rows of closed periods say what is true today, booked in an open `period`.
 
@@ -101,8 +109,7 @@ def corrections(billed: Iterable[Row], truth: Iterable[Row], period: Period) -> 
     wanted = {_facts(row): row for row in truth}
     gone = [row for facts, row in live.items() if facts not in wanted]
     made: list[Row] = [
-        replace(
-            row,
+        row._replace(
             id=f"{row.id}/reversed-{period}",
             period=str(period),
             kind="reversal",
@@ -117,8 +124,7 @@ def corrections(billed: Iterable[Row], truth: Iterable[Row], period: Period) -> 
         if facts not in live:
             before = next((one.id for one in gone if one.start_s < row.end_s and row.start_s < one.end_s), "")
             made.append(
-                replace(
-                    row,
+                row._replace(
                     id=f"{row.id}/corrected-{period}",
                     period=str(period),
                     kind="correction",

@@ -7,12 +7,12 @@ back, and is booked where it was found.
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 from trainlet.core.errors import UserError
 from trainlet.core.models import Reply, Request
@@ -63,9 +63,12 @@ class Period:
         return self.next.start_s
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One row of the billing ledger. Prices are per second of the whole device, None where the SKU has none.
+_NO_TAGS: Mapping[str, str] = MappingProxyType({})
+
+
+class Row(NamedTuple):
+    """One row of the billing ledger, of which there are millions: a tuple is made and read several times as fast.
+    Prices are per second of the whole device, None where the SKU has none.
 
     A `reversal` takes the row `corrects` back, with negative costs; a `correction` is what holds instead, or usage that
     came too late for its period (`corrected_period`).
@@ -91,7 +94,7 @@ class Row:
     rate: str = "standard"
     share: int = FULL_SHARE
     part: int = 0
-    tags: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = _NO_TAGS
     phase: str = ""
     version: str = ""
     price_nano: int | None = None
@@ -119,7 +122,7 @@ class Row:
 
     def data(self) -> dict[str, Any]:
         """Return JSON data."""
-        return {**dict(zip(_NAMES, _values(self), strict=True)), "tags": dict(self.tags)}
+        return {**self._asdict(), "tags": dict(self.tags)}
 
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> Row:
@@ -134,9 +137,7 @@ def invoice_id(project: str, period: str) -> str:
     return f"INV-{period}-{project}"
 
 
-_NAMES = tuple(one.name for one in fields(Row))
-FIELDS = frozenset(_NAMES)
-_values = operator.attrgetter(*_NAMES)  # `asdict` copies deeply, and takes ten times as long
+FIELDS = frozenset(Row._fields)
 
 
 class Invoice(Reply):

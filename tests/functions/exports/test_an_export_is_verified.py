@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -54,7 +53,7 @@ def test_the_order_of_the_ledger_does_not_matter(store, written, rows) -> None:
 
 
 def test_one_nano_unit_is_a_difference_and_is_named(store, written, rows) -> None:
-    ledger = [dataclasses.replace(rows[0], cost_nano=rows[0].cost_nano + 1), *rows[1:]]
+    ledger = [rows[0]._replace(cost_nano=rows[0].cost_nano + 1), *rows[1:]]
     report = verifying.verify(store, written.folder, (now(), ledger))
     assert not report.ok
     assert report.ledger.shown == [f"{rows[0].id}: cost_nano is 3600000001 in the ledger and 3600000000 in the export"]
