@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from trainlet.client import streams
 from trainlet.client.stores import DirectoryStore
@@ -29,7 +28,6 @@ from trainlet_functions.exports import verifying, writing
 from trainlet_functions.state.database import Database
 
 pytest.importorskip("pyarrow")
-POSTGRES = os.environ.get("TRAINLET_TEST_POSTGRES")
 JULY, AUGUST, SEPTEMBER = Period(2026, 7), Period(2026, 8), Period(2026, 9)
 EXPORTS = ((JULY, "1.2"), (AUGUST, "1.4"))
 SECOND, HOUR, DAY = 10**9, 3600, 86_400
@@ -297,22 +295,10 @@ def _close_with_a_crash(platform: Platform, period: Period, monkeypatch: pytest.
     closing.close(platform.database, period, "test")
 
 
-def fresh_postgres() -> str:
-    """Return the url of an empty database of this test's own."""
-    assert POSTGRES is not None
-    name = "trainlet_month_" + os.environ.get("PYTEST_XDIST_WORKER", "main")
-    server = sa.create_engine(POSTGRES, isolation_level="AUTOCOMMIT")
-    with server.connect() as conn:
-        conn.exec_driver_sql(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-        conn.exec_driver_sql(f"CREATE DATABASE {name}")
-    server.dispose()
-    return sa.make_url(POSTGRES).set(database=name).render_as_string(hide_password=False)
-
-
 def test_M1_a_month_of_faults_is_billed_to_the_second_and_the_nano(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """With PostgreSQL at hand, it exports the same bytes as SQLite."""
     on_sqlite = bill(f"sqlite:///{tmp_path / 'state.db'}", tmp_path / "sqlite", monkeypatch)
-    if POSTGRES:
-        assert bill(fresh_postgres(), tmp_path / "postgres", monkeypatch) == on_sqlite
+    if os.environ.get("TRAINLET_TEST_POSTGRES"):
+        assert bill(request.getfixturevalue("postgres")(), tmp_path / "postgres", monkeypatch) == on_sqlite

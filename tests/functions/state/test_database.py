@@ -44,8 +44,8 @@ def test_a_write_that_changes_nothing_wakes_nobody(tmp_path: Path):
     database.close()
 
 
-def test_migrating_again_and_at_once_changes_nothing(database_url: str):
-    databases = [Database(database_url, ManualClock()) for _ in range(3)]
+def test_migrating_at_once_and_again_makes_the_tables_once(empty_database_url: str):
+    databases = [Database(empty_database_url, ManualClock()) for _ in range(3)]
     threads = [threading.Thread(target=database.migrate) for database in databases]
     for thread in threads:
         thread.start()
