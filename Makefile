@@ -28,8 +28,11 @@ retrain: $(VENV)/.demo  ## Drop files into a folder: each starts a retraining, t
 test: $(VENV)/.dev  ## Run the tests.
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
-# What depends on versions, without the tests that only wait for processes.
-VERSIONED := --ignore tests/knative/contract tests/core tests/client tests/functions tests/knative tests/pipelines tests/sdk/bundles tests/sdk/steps tests/sdk/pipelines
+# What depends on versions, without the tests that only wait for processes, kill them, or are long.
+VERSIONED := -m "not slow" --ignore tests/knative/contract --ignore tests/client/embedded \
+	--ignore tests/functions/checkpoints/test_every_store_call_may_be_the_last.py \
+	--ignore tests/functions/checkpoints/test_every_system_call_may_be_the_last.py \
+	tests/core tests/client tests/functions tests/knative tests/pipelines tests/sdk/bundles tests/sdk/steps tests/sdk/pipelines
 
 define versioned  # an environment's name, its Python, how versions are chosen
 	$(BIN)/uv venv --quiet --clear --python $(2) $(VENV)-$(1)

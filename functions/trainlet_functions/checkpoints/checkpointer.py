@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from trainlet.core.clocks import Clock, SystemClock
 from trainlet.core.contexts import Emit, ShouldStop
@@ -92,8 +92,11 @@ class Checkpointer:
         self._warned = False
         self._rolling = False  # one upload after the other
 
-    def register(self, **objects: Any) -> None:
-        """Name what belongs to a checkpoint. Raises UserError for what cannot be saved without pickle."""
+    def register(self, **objects: Any) -> Self:
+        """Name what belongs to a checkpoint and return this checkpointer, for `register(...).restore()`.
+
+        Raises UserError for what cannot be saved without pickle.
+        """
         for name, value in objects.items():
             states.capture(name, value)
         if not self._objects:
@@ -101,6 +104,7 @@ class Checkpointer:
                 self._rounds.join()
             self._on_first()
         self._objects |= objects
+        return self
 
     def restore(self, *, strict: bool = True, verify: bool = True, at_step: int | None = None) -> Progress | None:
         """Load the newest checkpoint that verifies into the registered objects; None when there is none.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from trainlet.core.contexts import Context
 from trainlet.core.gpus import virtual_devices
@@ -19,8 +19,9 @@ from trainlet.core.specs import Resources
 class DetachedCheckpoint:
     """A checkpointer without a store: `restore` finds nothing, saving does nothing."""
 
-    def register(self, **objects: Any) -> None:
+    def register(self, **objects: Any) -> Self:
         """Accept the objects that a real checkpointer would save."""
+        return self
 
     def restore(self, *, strict: bool = True, verify: bool = True, at_step: int | None = None) -> None:
         """Return None: there is no earlier attempt."""
