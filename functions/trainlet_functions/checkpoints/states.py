@@ -130,7 +130,8 @@ def _split(value: Any, where: str, found: Arrays, depth: int) -> Any:
         return _split(value.item(), where, found, depth + 1)
     raise UserError(
         f"{where} is a {type(value).__module__}.{type(value).__qualname__}, which cannot be saved without pickle. "
-        "Keep arrays, numbers, strings, lists and dicts in what you register."
+        "Keep arrays, numbers, strings, lists and dicts in what you register, or give the object state_dict() and "
+        "load_state_dict() that make it of these."
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import servers
 
 from trainlet.client.stores import DirectoryStore, open_store
 from trainlet.core.errors import PlatformError, UserError
@@ -17,24 +18,8 @@ from trainlet.core.errors import PlatformError, UserError
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
-    import boto3
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in (
-            ("AWS_ENDPOINT_URL", f"http://{host}:{port}"),
-            ("AWS_ACCESS_KEY_ID", "test"),
-            ("AWS_SECRET_ACCESS_KEY", "test"),
-        ):
-            patch.setenv(name, value)
-        client = boto3.client("s3", region_name="us-east-1", endpoint_url=f"http://{host}:{port}")
-        client.create_bucket(Bucket="bucket")
-        client.close()
-        yield "s3://bucket/prefix"
-    server.stop()
+    with servers.moto() as endpoint, servers.bucket_at(endpoint) as url:
+        yield f"{url}/prefix"
 
 
 @pytest.fixture(params=["directory", "s3"])

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import random
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.functions.checkpoints import faulty_stores
 
 from trainlet.core.errors import Fenced, PlatformError, UserError
 from trainlet.core.specs import CheckpointPolicy, Keep
 from trainlet_functions.checkpoints import Checkpointer, conditions, list_checkpoints, listing, verify
 from trainlet_functions.checkpoints.receipts import Ranks
 from trainlet_functions.checkpoints.savers import Saver
-
-_spec = importlib.util.spec_from_file_location("faulty_stores", Path(__file__).parent / "faulty_stores.py")
-assert _spec and _spec.loader
-faulty_stores = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(faulty_stores)
 
 PREFIX = "runs/r.train"
 

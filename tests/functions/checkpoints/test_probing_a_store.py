@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
+
+from tests.functions.checkpoints import faulty_stores
 
 from trainlet.client.stores import DirectoryStore
 from trainlet_functions.checkpoints import probes
-
-_spec = importlib.util.spec_from_file_location("faulty_stores", Path(__file__).parent / "faulty_stores.py")
-assert _spec and _spec.loader
-faulty_stores = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(faulty_stores)
 
 
 def test_a_directory_keeps_its_promise_and_is_left_empty(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import threading
 import time
@@ -12,17 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.functions.checkpoints import teams
 
 from trainlet.client.stores import open_store
 from trainlet.core.errors import PlatformError, Preempted
 from trainlet.core.specs import CheckpointPolicy
 from trainlet_functions.checkpoints import Checkpointer, Shard, list_checkpoints, manifests, rounds, verify
 from trainlet_functions.checkpoints.log import Log
-
-_spec = importlib.util.spec_from_file_location("teams", Path(__file__).parent / "teams.py")
-assert _spec and _spec.loader
-teams = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(teams)
 
 PREFIX = teams.PREFIX
 ROWS = 12

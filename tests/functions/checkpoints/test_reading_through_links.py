@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import urllib.request
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from blake3 import blake3
 from click.testing import CliRunner
+from tests import servers
 
 import trainlet as tl
 from trainlet.cli.saved import checkpoints
@@ -22,22 +22,9 @@ from trainlet_functions.checkpoints import Checkpointer
 
 
 @pytest.fixture
-def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    import boto3
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "the-name")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "the-secret")
-    bucket = f"bucket-{uuid.uuid4().hex[:12]}"  # moto keeps what is in one for the whole process
-    client = boto3.client("s3", region_name="us-east-1", endpoint_url=f"http://{host}:{port}")
-    client.create_bucket(Bucket=bucket)
-    client.close()
-    yield f"s3://{bucket}/some/prefix"
-    server.stop()
+def url() -> Iterator[str]:
+    with servers.moto() as endpoint, servers.bucket_at(endpoint, key="the-name", secret="the-secret") as bucket:
+        yield f"{bucket}/some/prefix"
 
 
 def save(url: str, *steps: int) -> None:

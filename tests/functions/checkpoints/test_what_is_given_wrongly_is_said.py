@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from blake3 import blake3
+from tests import servers
 
+import trainlet as tl
+from trainlet.cli import storage
 from trainlet.client.stores import DirectoryStore, open_store
 from trainlet.core.errors import PlatformError, UserError
 from trainlet.core.models import canonical_json
@@ -69,16 +74,40 @@ def test_a_log_of_a_newer_format_is_an_error_that_says_to_update(tmp_path: Path)
         list_checkpoints(store, PREFIX)
 
 
-def test_a_bucket_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from moto.server import ThreadedMotoServer
+def used(url: str) -> list[Callable[[], Any]]:
+    """Return the ways in which somebody first meets a store: from outside, in a script, and with the doctor."""
 
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    for name, value in (("ENDPOINT_URL", f"http://{host}:{port}"), ("ACCESS_KEY_ID", "x"), ("SECRET_ACCESS_KEY", "x")):
-        monkeypatch.setenv(f"AWS_{name}", value)
-    try:
-        with pytest.raises(PlatformError, match=r"s3://not-there failed.*Check the bucket and the AWS_"):
-            list_checkpoints(open_store("s3://not-there"), PREFIX)
-    finally:
-        server.stop()
+    def script() -> None:
+        with tl.checkpoint("run", store=url) as ck:
+            ck.register(weights=np.zeros(3))
+            ck.restore()
+
+    def doctor() -> None:
+        _, state, saw, _ = next(storage.examine(url, 30.0, sweep=False))
+        assert state == "bad"
+        raise PlatformError(saw)
+
+    return [lambda: list_checkpoints(open_store(url), PREFIX), script, doctor]
+
+
+@pytest.mark.parametrize("way", range(3), ids=["outside", "script", "doctor"])
+def test_a_bucket_that_does_not_exist_is_named_with_what_to_do(way: int) -> None:
+    with (
+        servers.moto() as endpoint,
+        servers.bucket_at(endpoint),
+        pytest.raises(
+            PlatformError, match=r"s3://not-there failed.*bucket 'not-there' does not exist at http.*Create it"
+        ),
+    ):
+        used("s3://not-there")[way]()
+
+
+@pytest.mark.parametrize("way", range(3), ids=["outside", "script", "doctor"])
+def test_a_store_without_credentials_says_which_are_missing(way: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN"):
+        monkeypatch.delenv(f"AWS_{name}", raising=False)
+    for name in ("ENDPOINT_URL", "METADATA_ENDPOINT"):  # nobody is there: no role gives this machine any
+        monkeypatch.setenv(f"AWS_{name}", "http://127.0.0.1:1")
+    monkeypatch.setattr("trainlet.client.stores.s3.FIRST_PAUSE_S", 0.0)
+    with pytest.raises(PlatformError, match=r"s3://bucket failed.*no credentials for http.*Set AWS_ACCESS_KEY_ID and"):
+        used("s3://bucket")[way]()

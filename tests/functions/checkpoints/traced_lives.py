@@ -16,14 +16,11 @@ import signal
 import sys
 from pathlib import Path
 
-import numpy as np
+import lives
 
 from trainlet.client.stores import DirectoryStore
-from trainlet.core.specs import CheckpointPolicy, Keep
-from trainlet_functions.checkpoints import Checkpointer, verify
 
-PREFIX = "runs/r.train"
-POLICY = CheckpointPolicy(every_s=1e9, keep=Keep(last=2))
+STEPS = 3
 TRACEME, PEEKUSER, SYSCALL, SETOPTIONS = 0, 3, 24, 0x4200
 SYSGOOD, CLONE, EXITKILL = 1, 8, 0x100000
 WALL = 0x40000000
@@ -43,31 +40,6 @@ def ptrace(request: int, pid: int, address: int = 0, data: int = 0) -> int:
     return result
 
 
-def live(store: DirectoryStore, epoch: int, told: int, steps: int = 3) -> None:
-    """Save some steps and tell each that is acknowledged."""
-    left, right, frozen = np.zeros(40), np.zeros(40), np.ones(8)
-    made = Checkpointer(store, PREFIX, epoch, policy=POLICY)
-    made.register(left=left, right=right, frozen=frozen)
-    start = made.restore()
-    first = start.step if start else 0
-    for step in range(first + 1, first + 1 + steps):
-        left[:] = right[:] = step
-        made.save(step)
-        os.write(told, b"%d\n" % step)
-
-
-def whole(store: DirectoryStore, epoch: int) -> int:
-    """Restore as the next attempt; returns the step, or -1 for a mixed state."""
-    left, right, frozen = np.zeros(40), np.zeros(40), np.zeros(8)
-    made = Checkpointer(store, PREFIX, epoch, policy=POLICY)
-    made.register(left=left, right=right, frozen=frozen)
-    start = made.restore()
-    if start is None:
-        return 0
-    same = set(left) == set(right) == {float(start.step)} and set(frozen) == {1.0}
-    return start.step if same and verify(store, PREFIX) == [] else -1
-
-
 def traced(store: DirectoryStore, at: int, after: bool) -> tuple[int, int, bool]:
     """Let an attempt live until its system call number `at`; returns (calls seen, acknowledged step, whether it was killed)."""
     heard, told = os.pipe()
@@ -75,7 +47,7 @@ def traced(store: DirectoryStore, at: int, after: bool) -> tuple[int, int, bool]
     if pid == 0:
         ptrace(TRACEME, 0)
         os.kill(os.getpid(), signal.SIGSTOP)
-        live(store, 2, told)
+        lives.live(store, 2, STEPS, lambda step: os.write(told, b"%d\n" % step))
         os._exit(0)
     os.close(told)
     os.waitpid(pid, 0)
@@ -125,11 +97,10 @@ def changes(thread: int, told: int) -> bool:
 def main() -> None:
     """Go through a share of the calls."""
     folder, share, seed = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
-    null = os.open(os.devnull, os.O_WRONLY)
-    live(DirectoryStore(folder / "before"), 1, null)
+    lives.live(DirectoryStore(folder / "before"), 1, STEPS)
     shutil.copytree(folder / "before", folder / "counted")
     calls, acknowledged, _ = traced(DirectoryStore(folder / "counted"), 0, False)
-    assert acknowledged == 6, acknowledged
+    assert acknowledged == 2 * STEPS, acknowledged
     points = [(at, after) for at in range(1, calls + 1) for after in (False, True)]
     tried = sorted(random.Random(seed).sample(points, max(1, round(share * len(points)))))
     wrong: list[str] = []
@@ -140,10 +111,10 @@ def main() -> None:
         store = DirectoryStore(place)
         _, acknowledged, killed = traced(store, at, after)
         kills += killed
-        found = whole(store, 3)
-        live(store, 4, null)
-        later = whole(store, 5)
-        if found < max(3, acknowledged) or later != found + 3:
+        found = lives.newest(store, 3)
+        lives.live(store, 4, STEPS)
+        later = lives.newest(store, 5)
+        if found < max(STEPS, acknowledged) or later != found + STEPS:
             wrong.append(
                 f"call {at}, killed {'after' if after else 'before'}: {acknowledged} known, {found} there, {later}"
             )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import servers
 
 from trainlet.core.errors import PlatformError
 from trainlet.core.triggers import OBJECT_CREATED, Flow, Parameter, Poll, Subscription
@@ -22,22 +21,12 @@ OWNER = "123456789012"  # moto's only account
 
 @pytest.fixture(scope="module")
 def moto() -> Iterator[str]:
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with servers.moto() as endpoint:
+        yield endpoint
 
 
 @pytest.fixture(scope="module")
 def weed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    path = Path(__file__).parents[1] / "checkpoints" / "servers.py"
-    spec = importlib.util.spec_from_file_location("servers", path)
-    assert spec is not None and spec.loader is not None
-    servers = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(servers)
     with servers.seaweedfs(lambda: tmp_path_factory.mktemp("weed")) as url:
         if url is None:
             pytest.skip("SeaweedFS is not installed")

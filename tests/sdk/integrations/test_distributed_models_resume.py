@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.saver_processes import SaverProcess
 
 import trainlet as tl
 from trainlet.client.stores import open_store
 from trainlet.core.specs import CheckpointPolicy
-from trainlet_functions.checkpoints import Board, sidecars, stages, verify
+from trainlet_functions.checkpoints import Board, verify
 
 torch = pytest.importorskip("torch")
 
@@ -29,50 +28,38 @@ def run(kind: str, world: int, epoch: int, steps: int, folder: Path) -> list[dic
     out.mkdir()
     board = Board.new(world)
     processes: list[subprocess.Popen[bytes]] = []
-    savers: list[subprocess.Popen[bytes]] = []
-    told: list[int] = []
+    savers: list[SaverProcess] = []
     for rank in range(world):
-        buffers = [stages.anonymous_file() for _ in range(2)]
-        ours, theirs = socket.socketpair()
-        control, tell = os.pipe()
-        report = os.open(out / f"report.{rank}", os.O_WRONLY | os.O_CREAT, 0o600)
-        order = sidecars.SaverOrder(
+        saver = SaverProcess(
+            out / f"report.{rank}",
+            board if world > 1 else None,
             store_url=str(folder / "store"),
             prefix=PREFIX,
             epoch=epoch,
             rank=rank,
             world=world,
             policy=CheckpointPolicy(every_s=1e9),
-        ).model_dump_json()
-        shared = [*buffers, board.descriptor] if world > 1 else buffers
-        passed = [*shared, theirs.fileno(), control, report]
-        command = [sys.executable, "-m", "trainlet_functions.checkpoints.sidecars", order, ",".join(map(str, shared))]
-        savers.append(subprocess.Popen([*command, *map(str, passed[-3:])], pass_fds=passed))
-        numbers = [*map(str, (rank, world, epoch, steps)), str(folder), ",".join(map(str, buffers))]
-        command = [sys.executable, str(RANK), kind, *numbers, str(board.descriptor), str(ours.fileno())]
+        )
+        savers.append(saver)
+        numbers = [*map(str, (rank, world, epoch, steps)), str(folder), ",".join(map(str, saver.buffers))]
+        command = [sys.executable, str(RANK), kind, *numbers, str(board.descriptor), str(saver.line.fileno())]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
         with (out / f"log.{rank}").open("wb") as log:
-            passed = [*buffers, board.descriptor, ours.fileno()]
+            passed = [*saver.buffers, board.descriptor, saver.line.fileno()]
             processes.append(subprocess.Popen(command, pass_fds=passed, env=environment, stdout=log, stderr=log))
-        for one in (ours, theirs):
-            one.close()
-        for descriptor in (control, report, *buffers):
-            os.close(descriptor)
-        told.append(tell)
+        saver.let_go()
     try:
         for rank, process in enumerate(processes):
             assert process.wait(180) == 0, (out / f"log.{rank}").read_text()[-4000:]
-        for rank, saver in enumerate(savers):
-            os.write(
-                told[rank], json.dumps({"do": "end", "reason": "", "staged": False, "within_s": 60}).encode() + b"\n"
-            )
-            saver.wait(90)
+        for saver in savers:
+            saver.end()
     finally:
-        for process in (*processes, *savers):
+        for process in processes:
             process.kill()
             process.wait()
-        for descriptor in (board.descriptor, *told):
-            os.close(descriptor)
+        for saver in savers:
+            saver.close()
+        os.close(board.descriptor)
     return [torch.load(out / f"final.{rank}", weights_only=True) for rank in range(world)]
 
 

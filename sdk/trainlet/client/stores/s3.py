@@ -4,6 +4,8 @@ Create-once is `PUT` with `If-None-Match: *`. A reply may be lost after the serv
 own retry then reports "exists" for one's own write: so on a conflict the object is read back, and equal bytes count as
 won only when this very call had an ambiguous failure before. A conflict without an object is AWS's 409: two writers met,
 and it is tried again.
+
+A bucket that does not exist answers 404 as a missing object does; it is told apart, for it is no empty store.
 """
 
 from __future__ import annotations
@@ -11,21 +13,27 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import time
 import uuid
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from trainlet.client.stores.keys import check_key
-from trainlet.core.errors import PlatformError
+from trainlet.core.errors import PlatformError, UserError
 from trainlet.core.protocols import ObjectInfo
 
 _CHUNK = 16 << 20
-TRIES = 6
+RETRIES = 5  # by obstore, of what may be repeated as it is
+TRIES = 6  # of a conditional PUT
 FIRST_PAUSE_S = 0.05
 TIMEOUT = "60s"  # of one request
+NO_BUCKET = "NoSuchBucket"
+METADATA = re.compile(r"/latest/(?:api/token|meta-data/iam)")  # where a machine with a role has its credentials
+CODE = re.compile(r"<Code>\s*(\w+)\s*</Code>")  # of S3's answer
 
 
 def place() -> tuple[str | None, str]:
@@ -34,23 +42,39 @@ def place() -> tuple[str | None, str]:
     return endpoint or None, os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
 
 
-def connection(bucket: str, *, retries: int = 5) -> Any:
-    """Return obstore's view of a bucket, as the AWS_* variables say."""
+def connection(bucket: str, *, retries: int | None = None) -> Any:
+    """Return obstore's view of a bucket, as the AWS_* variables say; raises UserError when they cannot be right."""
+    from obstore.exceptions import BaseError
     from obstore.store import S3Store as ObstoreS3
 
     options: dict[str, Any] = {}
     endpoint, region = place()
     if endpoint:
+        parts = urlsplit(endpoint)
+        if parts.scheme not in ("http", "https") or not parts.hostname:  # obstore would panic
+            raise UserError(
+                f"s3://{bucket} cannot be opened: AWS_ENDPOINT_URL is {endpoint!r}, which is no http:// or https:// address. "
+                "Correct it, or unset it for AWS itself."
+            )
         options["endpoint"] = endpoint
         options["virtual_hosted_style_request"] = False
-    return ObstoreS3(
-        bucket,
-        region=region,
-        client_options={"allow_http": bool(endpoint and endpoint.startswith("http://")), "timeout": TIMEOUT},
-        unsigned_payload=True,  # a sha256 of every byte, for a signature, costs more than the upload; packs have a blake3
-        retry_config={"max_retries": retries, "retry_timeout": timedelta(seconds=60)},
-        **options,
-    )
+    try:
+        return ObstoreS3(
+            bucket,
+            region=region,
+            client_options={"allow_http": bool(endpoint and endpoint.startswith("http://")), "timeout": TIMEOUT},
+            unsigned_payload=True,  # a sha256 of every byte, for a signature, costs more than the upload; packs have a blake3
+            retry_config={
+                "max_retries": RETRIES if retries is None else retries,
+                "retry_timeout": timedelta(seconds=60),
+            },
+            **options,
+        )
+    except BaseError as error:
+        raise UserError(
+            f"s3://{bucket} cannot be opened: {str(error).splitlines()[0]}. Correct the AWS_* variables: AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY go together."
+        ) from error
 
 
 class S3Store:
@@ -58,6 +82,8 @@ class S3Store:
 
     def __init__(self, bucket: str, prefix: str = "") -> None:
         self.url = f"s3://{bucket}/{prefix}".rstrip("/")
+        self._bucket = bucket
+        self._there = False  # whether the bucket is known to exist
         self._prefix = f"{prefix}/" if prefix else ""
         self._store = connection(bucket)
         self._writes = connection(bucket, retries=0)  # retries of a conditional PUT are ours: see `create`
@@ -80,7 +106,7 @@ class S3Store:
                         return
                     raise FileExistsError(key) from error
                 failure: BaseError = error
-            except (PermissionDeniedError, UnauthenticatedError) as error:
+            except (FileNotFoundError, PermissionDeniedError, UnauthenticatedError) as error:
                 raise self._failed(key, error) from error
             except BaseError as error:
                 ambiguous, failure = True, error
@@ -130,6 +156,9 @@ class S3Store:
             with self._errors(key):
                 obstore.head(self._store, self._name(key))
         except FileNotFoundError:
+            if not self._there:  # the answer to a HEAD has no body, so it does not say whether the bucket is missing
+                next(self.list(key, 1), None)
+                self._there = True
             return False
         return True
 
@@ -169,12 +198,27 @@ class S3Store:
         try:
             yield
         except FileNotFoundError as error:
+            if NO_BUCKET in str(error):
+                raise self._failed(key, error) from error
             raise FileNotFoundError(key) from error
         except BaseError as error:
             raise self._failed(key, error) from error
 
     def _failed(self, key: str, error: Exception) -> PlatformError:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return PlatformError(
-            f"The store {self.url} failed on {key!r}: {first}. Check the bucket and the AWS_* variables."
-        )
+        text = str(error) or type(error).__name__
+        where = f"The store {self.url} failed on {key!r}"
+        endpoint = place()[0] or "AWS"
+        if NO_BUCKET in text:
+            return PlatformError(
+                f"{where}: the bucket {self._bucket!r} does not exist at {endpoint}. Create it, or correct the store's URL, "
+                "AWS_ENDPOINT_URL or AWS_REGION."
+            )
+        if METADATA.search(text):
+            return PlatformError(
+                f"{where}: there are no credentials for {endpoint}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and "
+                "AWS_SESSION_TOKEN where they are temporary), or give this machine or pod a role; profiles in ~/.aws are "
+                f"not read. Nothing was read or written. ({text.splitlines()[0]})"
+            )
+        code = CODE.search(text)
+        said = text.splitlines()[0] + (f" ({code[1]})" if code and code[1] not in text.splitlines()[0] else "")
+        return PlatformError(f"{where}: {said}. Check the bucket and the AWS_* variables.")

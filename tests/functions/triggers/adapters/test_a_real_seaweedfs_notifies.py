@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import threading
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import servers
 
 from trainlet.core.events import Event
 from trainlet_functions.triggers import adapters
@@ -65,12 +65,6 @@ def receiver() -> Iterator[Receiver]:
 def store(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Return an S3 client of a SeaweedFS whose filer posts to the receiver."""
     import boto3
-
-    path = Path(__file__).parents[2] / "checkpoints" / "servers.py"
-    spec = importlib.util.spec_from_file_location("servers", path)
-    assert spec is not None and spec.loader is not None
-    servers = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(servers)
 
     def folder() -> Path:
         made = tmp_path_factory.mktemp("weed")

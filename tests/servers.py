@@ -1,4 +1,4 @@
-"""S3 servers for tests and benchmarks: SeaweedFS as a process of its own, and buckets in them."""
+"""S3 servers for tests and benchmarks: moto in this process, SeaweedFS as a process of its own, and buckets in them."""
 
 from __future__ import annotations
 
@@ -9,30 +9,47 @@ import subprocess
 import sys
 import time
 import urllib.request
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PLACES = (Path(sys.executable).parent, Path(__file__).parents[3] / ".venv" / "bin")
+PLACES = (Path(sys.executable).parent, Path(__file__).parents[1] / ".venv" / "bin")
 NAMES = ("master", "master.port.grpc", "volume", "volume.port.grpc", "filer", "filer.port.grpc", "s3", "s3.port.grpc")
 START_S = 90
 
 
-def bucket_at(endpoint: str) -> Iterator[str]:
-    """Yield the URL of a new bucket at an S3 endpoint that the AWS_* variables name meanwhile."""
-    given = {"AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
-    before = {name: os.environ.get(name) for name in given}
+@contextmanager
+def moto() -> Iterator[str]:
+    """Run moto, which keeps what is in it for the whole process; yields its endpoint."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        server.stop()
+
+
+@contextmanager
+def bucket_at(endpoint: str, *, key: str = "test", secret: str = "test") -> Iterator[str]:
+    """Make a bucket with a new name at an S3 endpoint that the AWS_* variables name meanwhile; yields its URL."""
+    name = f"bucket-{uuid.uuid4().hex[:12]}"
+    given = {"AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": secret}
+    before = {variable: os.environ.get(variable) for variable in given}
     os.environ |= given
     try:
-        with urllib.request.urlopen(urllib.request.Request(f"{endpoint}/bucket", method="PUT"), timeout=60):
+        with urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{name}", method="PUT"), timeout=60):
             pass
-        yield "s3://bucket"
+        yield f"s3://{name}"
     finally:
-        for name, value in before.items():
+        for variable, value in before.items():
             if value is None:
-                del os.environ[name]
+                del os.environ[variable]
             else:
-                os.environ[name] = value
+                os.environ[variable] = value
 
 
 @contextmanager
