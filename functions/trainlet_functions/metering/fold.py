@@ -6,12 +6,13 @@ This module knows neither tables nor transactions.
 
 from __future__ import annotations
 
+import functools
 import operator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from trainlet.core.wire import LeaseEvent
-from trainlet_functions.state.database import dumps
+from trainlet_functions.state.database import dumps, loads
 
 Phases = tuple[tuple[str, int], ...]
 EARLIEST_NS = 946_684_800_000_000_000
@@ -19,8 +20,7 @@ FUTURE_NS = 86_400_000_000_000
 _MOST_NS = 1 << 62  # 146 years; what is above is no time, and no 64-bit column holds it
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """How long a lease was held: the greatest heartbeat, the smallest close, the longest list of phase marks.
 
     `saved_ns` is the last checkpoint that the worker told of.
@@ -58,31 +58,67 @@ def said_by(event: LeaseEvent) -> Held:
     return Held(event.elapsed_ns, close_ns, event.phases, min(event.saved_ns, event.elapsed_ns))
 
 
-def header(event: LeaseEvent) -> dict[str, Any]:
-    """Return the columns that every event of a lease repeats, and in which all of them must agree."""
-    return {
-        "lease": event.lease,
-        "run_id": event.run_id,
-        "task": event.task,
-        "epoch": event.epoch,
-        "function": event.function,
-        "device": event.device.uuid,
-        "sku": event.device.sku,
-        "virtual": event.device.virtual,
-        "share": event.share,
-        "part": event.part,
-        "rate": event.rate,
-        "tags": dumps(event.tags, sort_keys=True),
-        "anchor_ns": event.anchor_ns,
-    }
+def folded(events: Sequence[LeaseEvent]) -> Held:
+    """Return what one or more events of a lease say together: all of `said_by`, `joined`."""
+    if len(events) == 1:
+        return said_by(events[0])
+    phases = events[0].phases
+    for event in events:
+        if event.phases != phases:
+            phases = max(phases, event.phases, key=_longest)
+    return Held(
+        max([event.elapsed_ns for event in events]),
+        min([event.elapsed_ns for event in events if event.kind == "close"], default=None),
+        phases,
+        max([min(event.saved_ns, event.elapsed_ns) for event in events]),
+    )
 
 
-_HEADER = (
+def _longest(phases: Phases) -> tuple[int, Phases]:
+    return len(phases), phases
+
+
+HEADER = (
     "lease", "run_id", "task", "epoch", "function", "device", "sku", "virtual", "share", "part", "rate", "tags",
     "anchor_ns",
 )  # fmt: skip
-header_of = operator.attrgetter(*_HEADER)
-"""Return the same columns of a stored lease, in the same order."""
+"""The columns that every event of a lease repeats, and in which all of them must agree."""
+_before_tags = operator.attrgetter(
+    "lease", "run_id", "task", "epoch", "function", "device.uuid", "device.sku", "device.virtual", "share", "part",
+    "rate",
+)  # fmt: skip
+
+
+def header(event: LeaseEvent) -> tuple[Any, ...]:
+    """Return these columns as an event says them."""
+    tags = event.tags
+    return (*_before_tags(event), dumps(tags, sort_keys=True) if tags else "{}", event.anchor_ns)
+
+
+def contradiction(said: tuple[Any, ...], header: tuple[Any, ...]) -> str:
+    """Say what an event contradicts its lease in."""
+    wrong = next(name for name, one, other in zip(HEADER, said, header, strict=True) if one != other)
+    return f"its {wrong} contradicts its lease"
+
+
+def columns(held: Held) -> tuple[int, int | None, str, int]:
+    """Return the values of heartbeat_ns, close_ns, phases and saved_ns."""
+    return held.heartbeat_ns, held.close_ns, _phases_text(held.phases), held.saved_ns
+
+
+@functools.lru_cache(maxsize=4096)
+def _phases_text(phases: Phases) -> str:
+    return dumps(phases)
+
+
+def held(heartbeat_ns: int, close_ns: int | None, phases: str, saved_ns: int) -> Held:
+    """Return what a stored lease says, of the same columns."""
+    return Held(heartbeat_ns, close_ns, _phases_of(phases), saved_ns)
+
+
+@functools.lru_cache(maxsize=4096)
+def _phases_of(text: str) -> Phases:
+    return tuple((name, begin) for name, begin in loads(text))
 
 
 def fault(event: LeaseEvent) -> str | None:
@@ -92,9 +128,9 @@ def fault(event: LeaseEvent) -> str | None:
     for _, begin in event.phases:
         if not 0 <= begin < _MOST_NS:
             return "a phase begins out of range"
-    for text in (event.id, event.lease, event.function, event.device.uuid, event.device.sku):
-        if not text or len(text) > 512 or "\0" in text:
-            return "a name is empty, too long or holds a NUL"
+    names = (event.id, event.lease, event.function, event.device.uuid, event.device.sku)
+    if not all(names) or max(map(len, names)) > 512 or "\0" in "".join(names):
+        return "a name is empty, too long or holds a NUL"
     return None
 
 

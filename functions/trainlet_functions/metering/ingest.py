@@ -7,7 +7,7 @@ at its own start, so no second of a device is billed twice, whichever project ha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,13 +18,28 @@ from trainlet_functions.batches import batches
 from trainlet_functions.metering import fold
 from trainlet_functions.metering.segments import Segment, segments_of
 from trainlet_functions.metering.tables import lease_closings, lease_events, leases, quarantine
-from trainlet_functions.state.database import Transaction, dumps, loads
+from trainlet_functions.state.database import Many, Transaction, loads
 
 _CHUNK = 500
 _THIS = (leases.c.project == sa.bindparam("of_project")) & (leases.c.lease == sa.bindparam("of_lease"))
-_BEAT = leases.update().where(_THIS).values(heartbeat_ns=sa.bindparam("beat_ns"), touched_ns=sa.bindparam("now_ns"))
+_BEAT = Many(
+    leases.update().where(_THIS).values(heartbeat_ns=sa.bindparam("beat_ns"), touched_ns=sa.bindparam("now_ns")),
+    ("of_project", "of_lease", "beat_ns", "now_ns"),
+)
 _CHANGED = ("heartbeat_ns", "close_ns", "phases", "saved_ns", "touched_ns")
-_UPDATE = leases.update().where(_THIS).values({name: sa.bindparam(name) for name in _CHANGED})
+_UPDATE = Many(
+    leases.update().where(_THIS).values({name: sa.bindparam(name) for name in _CHANGED}),
+    ("of_project", "of_lease", *_CHANGED),
+)
+_BODIES = sa.select(lease_events.c.id, lease_events.c.body).where(lease_events.c.project == sa.bindparam("of_project"))
+_LEASES = sa.select(*[leases.c[name] for name in (*fold.HEADER, *_CHANGED[:-1])]).where(
+    leases.c.project == sa.bindparam("of_project")
+)
+_WIDTH = len(fold.HEADER)
+_Stored = tuple[tuple[Any, ...], fold.Held]
+"""A lease as it is stored: its header, and how long it was held."""
+_LOG = Many(lease_events.insert(), ("project", "id", "body", "received_ns"))
+_CREATE = Many(leases.insert(), ("project", *fold.HEADER, *_CHANGED, "lost_ns", "until_ns"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,45 +57,37 @@ def ingest(tx: Transaction, project: str, events: Iterable[LeaseEvent]) -> int:
     A repeated event changes nothing. The same id with another payload, and an event that contradicts its own lease, are
     kept in quarantine and counted nowhere: a heartbeat must not fail because of them. `refusals` lists them.
     """
-    bodies: dict[str, str] = {}
-    fresh: list[LeaseEvent] = []
-    given = [(event, event.model_dump_json(exclude_defaults=True)) for event in events]
-    known = _known(tx, project, {event.id for event, _ in given})
-    for event, body in given:
-        before = bodies.get(event.id) or known.get(event.id)
+    given = [(event.id, event.model_dump_json(exclude_defaults=True), event) for event in events]
+    bodies = _known(tx, project, {event_id for event_id, _, _ in given})
+    fresh: list[tuple[str, str, LeaseEvent]] = []
+    for one in given:
+        event_id, body, event = one
+        before = bodies.get(event_id)
         if before == body:
             continue
         reason = "the same id came with another payload" if before is not None else fold.fault(event)
         if reason is not None:
-            _refuse(tx, project, event.id, reason, body)
+            _refuse(tx, project, event_id, reason, body)
             continue
-        bodies[event.id] = body
-        fresh.append(event)
-    stored = _stored(tx, project, {event.lease for event in fresh})
-    headers = {lease: fold.header_of(row) for lease, row in stored.items()}
+        bodies[event_id] = body
+        fresh.append(one)
+    if not fresh:
+        return 0
+    stored = _stored(tx, project, {event.lease for _, _, event in fresh})
+    headers = {lease: header for lease, (header, _) in stored.items()}
     counted: list[LeaseEvent] = []
-    for event in fresh:
-        named = fold.header(event)
-        said = tuple(named.values())
-        before_header = headers.setdefault(event.lease, said)
-        if before_header != said:
-            wrong = next(name for name, one, other in zip(named, said, before_header, strict=True) if one != other)
-            reason = f"its {wrong} contradicts its lease"
-        else:
-            reason = fold.misdated(event, tx.now_ns)
+    logged: list[tuple[str, str, str, int]] = []
+    for event_id, body, event in fresh:
+        said = fold.header(event)
+        header = headers.setdefault(event.lease, said)
+        reason = fold.misdated(event, tx.now_ns) if said == header else fold.contradiction(said, header)
         if reason is None:
             counted.append(event)
+            logged.append((project, event_id, body, tx.now_ns))
         else:
-            _refuse(tx, project, event.id, reason, bodies[event.id])
-    if counted:
-        tx.conn.execute(
-            lease_events.insert(),
-            [
-                {"project": project, "id": event.id, "body": bodies[event.id], "received_ns": tx.now_ns}
-                for event in counted
-            ],
-        )
-        _apply(tx, project, counted, stored)
+            _refuse(tx, project, event_id, reason, body)
+    tx.many(_LOG, logged)
+    _apply(tx, project, counted, stored)
     return len(counted)
 
 
@@ -179,20 +186,18 @@ def _by_project(rows: Iterable[tuple[str, str]]) -> list[tuple[str, list[LeaseEv
 
 
 def _known(tx: Transaction, project: str, ids: set[str]) -> dict[str, str]:
-    chosen = sa.select(lease_events.c.id, lease_events.c.body).where(lease_events.c.project == project)
-    parts = batches(sorted(ids), _CHUNK)
-    return {row.id: row.body for part in parts for row in tx.all(chosen.where(lease_events.c.id.in_(part)))}
+    return dict(tx.named(_BODIES, lease_events.c.id, ids, of_project=project))
 
 
-def _stored(tx: Transaction, project: str, ids: set[str]) -> dict[str, sa.Row[Any]]:
-    chosen = sa.select(leases).where(leases.c.project == project)
-    parts = batches(sorted(ids), _CHUNK)
-    return {row.lease: row for part in parts for row in tx.all(chosen.where(leases.c.lease.in_(part)))}
+def _stored(tx: Transaction, project: str, names: set[str]) -> dict[str, _Stored]:
+    return {
+        row[0]: (row[:_WIDTH], fold.held(*row[_WIDTH:]))
+        for row in tx.named(_LEASES, leases.c.lease, names, of_project=project)
+    }
 
 
 def _held(row: sa.Row[Any]) -> fold.Held:
-    phases = tuple((name, begin) for name, begin in loads(row.phases))
-    return fold.Held(row.heartbeat_ns, row.close_ns, phases, row.saved_ns)
+    return fold.held(row.heartbeat_ns, row.close_ns, row.phases, row.saved_ns)
 
 
 def _refuse(tx: Transaction, project: str, event_id: str, reason: str, body: str) -> None:
@@ -203,51 +208,42 @@ def _refuse(tx: Transaction, project: str, event_id: str, reason: str, body: str
         tx.run(quarantine.insert().values(project=project, digest=digest, received_ns=tx.now_ns, **values))
 
 
-def _apply(tx: Transaction, project: str, events: list[LeaseEvent], stored: dict[str, sa.Row[Any]]) -> None:
+def _apply(tx: Transaction, project: str, events: list[LeaseEvent], stored: dict[str, _Stored]) -> None:
     """Fold events, already in the log, into their leases."""
-    held: dict[str, fold.Held] = {}
-    first: dict[str, LeaseEvent] = {}
+    said: dict[str, list[LeaseEvent]] = {}
     for event in events:
-        said = fold.said_by(event)
-        known = held.get(event.lease)
-        held[event.lease] = said if known is None else known.joined(said)
-        first.setdefault(event.lease, event)
-    beats: list[dict[str, Any]] = []
-    changed: list[dict[str, Any]] = []
-    for lease, row in stored.items():
-        if lease not in held:
+        said.setdefault(event.lease, []).append(event)
+    beats: list[tuple[Any, ...]] = []
+    changed: list[tuple[Any, ...]] = []
+    new: list[tuple[LeaseEvent, fold.Held]] = []
+    for lease, together in said.items():
+        held, known = fold.folded(together), stored.get(lease)
+        if known is None:
+            new.append((together[0], held))
             continue
-        before = _held(row)
-        after = before.joined(held[lease])
-        this = {"of_project": project, "of_lease": lease}
-        if replace(after, heartbeat_ns=before.heartbeat_ns) == before:
-            if after.heartbeat_ns > before.heartbeat_ns:
-                beats.append({**this, "beat_ns": after.heartbeat_ns, "now_ns": tx.now_ns})
-        else:
-            changed.append({**this, **asdict(after), "phases": dumps(after.phases), "touched_ns": tx.now_ns})
-    if beats:
-        tx.conn.execute(_BEAT, beats)
-    if changed:
-        tx.conn.execute(_UPDATE, changed)
-    new = [event for lease, event in first.items() if lease not in stored]
+        before = known[1]
+        after = before.joined(held)
+        if (after.close_ns, after.phases, after.saved_ns) != (before.close_ns, before.phases, before.saved_ns):
+            changed.append((project, lease, *fold.columns(after), tx.now_ns))
+        elif after.heartbeat_ns > before.heartbeat_ns:
+            beats.append((project, lease, after.heartbeat_ns, tx.now_ns))
+    tx.many(_BEAT, beats)
+    tx.many(_UPDATE, changed)
     if new:
-        _create(tx, project, new, held)
+        _create(tx, project, new)
 
 
-def _create(tx: Transaction, project: str, events: list[LeaseEvent], held: dict[str, fold.Held]) -> None:
-    closings = _closings(tx, {event.task for event in events})
-    rows: list[dict[str, Any]] = []
-    for event in events:
-        said, lost_ns = held[event.lease], None
-        attempt = closings.get((event.task, event.epoch))
+def _create(tx: Transaction, project: str, new: list[tuple[LeaseEvent, fold.Held]]) -> None:
+    closings = _closings(tx, {event.task for event, _ in new})
+    rows: list[tuple[Any, ...]] = []
+    for event, said in new:
+        lost_ns, attempt = None, closings.get((event.task, event.epoch))
         if attempt is not None:
             end_ns, lost_ns = attempt.get(event.lease, (0, None))
             said = said.closed(end_ns)
-        columns = {**asdict(said), "phases": dumps(said.phases), "lost_ns": lost_ns, "touched_ns": tx.now_ns}
-        rows.append({"project": project, **fold.header(event), **columns, "until_ns": None})
-    tx.conn.execute(leases.insert(), rows)
-    for event in events:
-        _fence(tx, project, event)
+        rows.append((project, *fold.header(event), *fold.columns(said), tx.now_ns, lost_ns, None))
+    tx.many(_CREATE, rows)
+    _fence(tx, project, [event for event, _ in new])
 
 
 def _closings(tx: Transaction, tasks: set[str]) -> dict[tuple[str, int], dict[str, tuple[int, int | None]]]:
@@ -258,32 +254,48 @@ def _closings(tx: Transaction, tasks: set[str]) -> dict[tuple[str, int], dict[st
     return found
 
 
-_ANCHOR, _UNTIL = leases.c.anchor_ns, leases.c.until_ns
+_NOW, _ANCHOR, _UNTIL = sa.bindparam("now_ns", type_=sa.BigInteger), leases.c.anchor_ns, leases.c.until_ns
 _AT, _NAME = sa.bindparam("at_ns", type_=sa.BigInteger), sa.bindparam("name", type_=sa.Text)
-_OVERLAPS = (
-    (leases.c.device == sa.bindparam("on_device", type_=sa.Text))
-    & (leases.c.part < sa.bindparam("past", type_=sa.Integer))
-    & (leases.c.part + leases.c.share > sa.bindparam("first", type_=sa.Integer))
+
+
+def _overlap(lease: sa.FromClause) -> sa.ColumnElement[bool]:
+    return (
+        (lease.c.device == sa.bindparam("on_device", type_=sa.Text))
+        & (lease.c.part < sa.bindparam("past", type_=sa.Integer))
+        & (lease.c.part + lease.c.share > sa.bindparam("first", type_=sa.Integer))
+    )
+
+
+_OTHERS = leases.alias()
+_NEXT_NS = (
+    sa.select(sa.func.min(_OTHERS.c.anchor_ns))
+    .where(_overlap(_OTHERS) & (_OTHERS.c.anchor_ns >= _AT))
+    .where((_OTHERS.c.anchor_ns > _AT) | (_OTHERS.c.lease > _NAME))
 )
-_NEXT = (
-    sa.select(sa.func.min(_ANCHOR))
-    .where(_OVERLAPS & (_ANCHOR >= _AT))
-    .where((_ANCHOR > _AT) | (leases.c.lease > _NAME))
-)
-_CAP = (
+_PLACE = ("of_project", "name", "on_device", "first", "past", "at_ns", "now_ns")
+_CAP_THIS = Many(
     leases.update()
-    .where(_OVERLAPS & (_UNTIL.is_(None) | (_UNTIL > _AT)))
-    .where((_ANCHOR < _AT) | ((_ANCHOR == _AT) & (leases.c.lease < _NAME)))
-    .values(until_ns=_AT, touched_ns=sa.bindparam("now_ns", type_=sa.BigInteger))
+    .where((leases.c.project == sa.bindparam("of_project")) & (leases.c.lease == _NAME))
+    .values(until_ns=_NEXT_NS.scalar_subquery()),
+    _PLACE,
 )
-_CAP_THIS = leases.update().where(_THIS).values(until_ns=sa.bindparam("next_ns", type_=sa.BigInteger))
+_CAP_OTHERS = Many(
+    leases.update()
+    .where(_overlap(leases) & (_UNTIL.is_(None) | (_UNTIL > _AT)))
+    .where((_ANCHOR < _AT) | ((_ANCHOR == _AT) & (leases.c.lease < _NAME)))
+    .values(until_ns=_AT, touched_ns=_NOW),
+    _PLACE,
+)
 
 
-def _fence(tx: Transaction, project: str, event: LeaseEvent) -> None:
-    """Cap a new lease where the next one on its part of the device begins, and those before it where it begins."""
-    place = {"on_device": event.device.uuid, "first": event.part, "past": event.part + event.share}
-    here = {**place, "at_ns": event.anchor_ns, "name": event.lease}
-    next_ns = tx.conn.execute(_NEXT, here).scalar()
-    if next_ns is not None:
-        tx.run(_CAP_THIS, {"of_project": project, "of_lease": event.lease, "next_ns": next_ns})
-    tx.run(_CAP, {**here, "now_ns": tx.now_ns})
+def _fence(tx: Transaction, project: str, events: Iterable[LeaseEvent]) -> None:
+    """Cap new leases where the next one on their part of the device begins, and those before them where they begin.
+
+    What caps a lease is the smallest such begin, so the order in which they are looked at does not matter.
+    """
+    places = [
+        (project, event.lease, event.device.uuid, event.part, event.part + event.share, event.anchor_ns, tx.now_ns)
+        for event in events
+    ]
+    tx.many(_CAP_THIS, places)
+    tx.many(_CAP_OTHERS, places)

@@ -13,13 +13,15 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 import stamina
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine import Connection, Engine
 
 from trainlet.core.clocks import Clock, SystemClock
@@ -43,6 +45,14 @@ class Capacity:
 
     owns_devices: bool = True
     cpu_slots: int | None = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """A statement that is executed for many rows, and the names of its parameters in the order of a row's values."""
+
+    statement: sa.Insert | sa.Update
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +83,41 @@ class Transaction:
         """Insert a row. Values travel as parameters, so the statement is compiled once."""
         self.conn.execute(_insert_into(table), values)
 
+    def many(self, many: Many, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Execute a statement for each row. To SQLite the rows go as they are: a dict for each costs more than its work."""
+        if not rows:
+            return
+        if self.conn.dialect.name == "sqlite":
+            text, places = _positional(many)
+            self.conn.exec_driver_sql(text, [tuple([row[place] for place in places]) for row in rows])
+        else:
+            self.conn.execute(many.statement, [dict(zip(many.names, row, strict=True)) for row in rows])
+
+    def named(
+        self, statement: sa.Select[Any], column: sa.Column[str], names: Collection[str], **parameters: Any
+    ) -> list[Any]:
+        """Return the rows of a statement whose column is one of the names; they are one parameter, however many."""
+        sqlite = self.conn.dialect.name == "sqlite"
+        listed = json.dumps(sorted(names)) if sqlite else sorted(names)
+        return list(self.conn.execute(_of_names(statement, column, sqlite), {**parameters, "names": listed}).all())
+
     def run(self, statement: Any, parameters: Any = None) -> int:
         """Execute a statement and return how many rows it touched."""
         return int(self.conn.execute(statement, parameters).rowcount)
+
+
+@functools.cache
+def _positional(many: Many) -> tuple[str, tuple[int, ...]]:
+    """Return SQLite's text of a statement, and the places in a row of the values that it wants, in its order."""
+    compiled = many.statement.compile(dialect=sqlite.dialect(), column_keys=list(many.names))
+    return str(compiled), tuple(many.names.index(name) for name in compiled.positiontup or ())
+
+
+@functools.cache
+def _of_names(statement: sa.Select[Any], column: sa.Column[str], sqlite: bool) -> sa.Select[Any]:
+    if sqlite:
+        return statement.where(column.in_(sa.text("SELECT value FROM json_each(:names)")))
+    return statement.where(column == sa.any_(sa.bindparam("names", type_=ARRAY(sa.Text))))
 
 
 @functools.cache

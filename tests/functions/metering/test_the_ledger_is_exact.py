@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -133,6 +134,11 @@ def test_the_fold_is_commutative_associative_and_idempotent(a: fold.Held, b: fol
     assert a.joined(b) == b.joined(a)
     assert a.joined(b).joined(c) == a.joined(b.joined(c))
     assert a.joined(a) == a
+
+
+@given(histories())
+def test_what_many_events_say_is_what_each_says_joined(events: list[LeaseEvent]) -> None:
+    assert fold.folded(events) == functools.reduce(fold.Held.joined, map(fold.said_by, events))
 
 
 @given(st.integers(BASE_NS, BASE_NS + 100 * SECOND_NS), st.integers(0, 10**13))
