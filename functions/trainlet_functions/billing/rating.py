@@ -8,7 +8,7 @@ the parts of a device, the pieces sum to the whole to the last nano-unit.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +16,8 @@ from trainlet.core.bills import FULL_SHARE
 from trainlet.core.wire import Rate
 from trainlet_functions.billing.prices import HOUR_S, PriceList, UnitPrice
 from trainlet_functions.metering.segments import Segment
+
+_NEVER = -(1 << 63)  # before every second
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,33 +47,42 @@ def rate(segments: Iterable[Segment], terms: Terms, prices: PriceList, *, hourly
 
     A month begins on an hour, so an hourly row never crosses a billing period either.
     """
-    cuts_s, versions, whole = prices.cuts_s, prices.versions, terms.share == FULL_SHARE
-    known: dict[tuple[int, str], tuple[str, UnitPrice | None]] = {}
+    cuts_s, whole = prices.cuts_s, terms.share == FULL_SHARE
     charges: list[Charge] = []
+    add, make = charges.append, tuple.__new__  # what the classes do themselves, without a call: there are millions
+    known: dict[str, tuple[str, UnitPrice | None]] = {}
+    since_s = until_s = low_s = high_s = listed = agreed = 0
+    name, of = "", None
     for segment in segments:
         phase, start_s, end_s = segment
-        place = bisect_right(cuts_s, start_s)
-        within = (place == len(cuts_s) or end_s <= cuts_s[place]) and (not hourly or end_s <= _hour_after(start_s))
-        for piece in (segment,) if within else _cut(segment, cuts_s, hourly):
-            if not within:
-                phase, start_s, end_s = piece
+        if phase == of and low_s <= start_s and end_s <= high_s:
+            seconds = end_s - start_s
+            add(make(Charge, (segment, name, listed, agreed, seconds * listed, seconds * agreed)))
+            continue
+        while start_s < end_s:
+            if not since_s <= start_s < until_s:
                 place = bisect_right(cuts_s, start_s)
-            found = known.get((place, phase))
-            if found is None:
-                version = versions[place]
-                found = version.version, version.unit_price(terms.sku, phase, terms.rate, terms.project)
-                known[place, phase] = found
-            name, unit = found
+                since_s = cuts_s[place - 1] if place else _NEVER
+                until_s = cuts_s[place] if place < len(cuts_s) else -_NEVER
+                version, known = prices.versions[place], {}
+            low_s, high_s = since_s, until_s
+            if hourly:
+                hour_s = start_s - start_s % HOUR_S
+                low_s, high_s = max(low_s, hour_s), min(high_s, hour_s + HOUR_S)
+            if phase not in known:
+                known[phase] = version.version, version.unit_price(terms.sku, phase, terms.rate, terms.project)
+            name, unit = known[phase]
+            until = min(end_s, high_s)
+            piece, of = make(Segment, (phase, start_s, until)), None
             if unit is None:
-                charges.append(Charge(piece, name, None, None, None, None))
-                continue
-            listed, agreed = unit.list_nano, unit.price_nano
-            if whole:
-                seconds = end_s - start_s
-                charges.append(Charge(piece, name, listed, agreed, seconds * listed, seconds * agreed))
+                add(Charge(piece, name, None, None, None, None))
+            elif whole:
+                of, listed, agreed, seconds = phase, unit.list_nano, unit.price_nano, until - start_s
+                add(make(Charge, (piece, name, listed, agreed, seconds * listed, seconds * agreed)))
             else:
-                span = (start_s, end_s, terms.share, terms.part)
-                charges.append(Charge(piece, name, listed, agreed, cost_nano(listed, *span), cost_nano(agreed, *span)))
+                listed, agreed, span = unit.list_nano, unit.price_nano, (start_s, until, terms.share, terms.part)
+                add(Charge(piece, name, listed, agreed, cost_nano(listed, *span), cost_nano(agreed, *span)))
+            start_s = until
     return charges
 
 
@@ -86,17 +97,3 @@ def _clock(price_nano: int, second: int, share: int, part: int) -> int:
     """Return what the parts [part, part + share) would have cost since 1970, in whole nano-units."""
     whole = price_nano * second
     return whole * (part + share) // FULL_SHARE - whole * part // FULL_SHARE
-
-
-def _hour_after(second: int) -> int:
-    return second - second % HOUR_S + HOUR_S
-
-
-def _cut(segment: Segment, cuts_s: Sequence[int], hourly: bool) -> Iterator[Segment]:
-    phase, begin, end = segment
-    cuts = [cut for cut in cuts_s if begin < cut < end]
-    if hourly:
-        cuts = sorted({*cuts, *range(_hour_after(begin), end, HOUR_S)})
-    for cut in (*cuts, end):
-        yield Segment(phase, begin, cut)
-        begin = cut

@@ -50,40 +50,20 @@ def rated(usage: Usage, prices: PriceList, from_s: int, until_s: int) -> list[Ro
         for one in usage.segments
         if one.start_s < until_s and one.end_s > from_s
     ]
-    terms, currency = usage.terms, prices.currency
-    made: list[Row] = []
-    for charge in rate(clipped, terms, prices):
-        piece = charge.segment
-        made.append(
-            Row(
-                id=f"{terms.project}/{usage.lease}/{piece.start_s}+{piece.seconds}",
-                project=terms.project,
-                period=_period_of_hour(piece.start_s // HOUR_S),
-                kind="usage",
-                start_s=piece.start_s,
-                end_s=piece.end_s,
-                currency=currency,
-                cost_nano=charge.cost_nano,
-                list_cost_nano=charge.list_cost_nano,
-                lease=usage.lease,
-                run_id=usage.run_id,
-                task=usage.task,
-                epoch=usage.epoch,
-                function=usage.function,
-                device=usage.device,
-                sku=terms.sku,
-                virtual=usage.virtual,
-                rate=terms.rate,
-                share=terms.share,
-                part=terms.part,
-                tags=usage.tags,
-                phase=piece.phase,
-                version=charge.version,
-                price_nano=charge.price_nano,
-                list_price_nano=charge.list_nano,
-            )
+    terms, currency, make = usage.terms, prices.currency, tuple.__new__  # as in `rate`
+    named, project = f"{terms.project}/{usage.lease}/", terms.project
+    whose = (usage.lease, usage.run_id, usage.task, usage.epoch, usage.function, usage.device, terms.sku)
+    how = (usage.virtual, terms.rate, terms.share, terms.part, usage.tags)
+    return [
+        make(
+            Row,
+            (
+                f"{named}{start_s}+{end_s - start_s}", project, _period_of_hour(start_s // HOUR_S), "usage", start_s, end_s,
+                currency, cost, list_cost, *whose, *how, phase, version, price, list_price, "", "",
+            ),
         )
-    return made
+        for (phase, start_s, end_s), version, list_price, price, list_cost, cost in rate(clipped, terms, prices)
+    ]  # fmt: skip
 
 
 @functools.lru_cache(maxsize=4096)

@@ -147,3 +147,41 @@ def test_a_changed_copy_of_a_price_version_has_prices_of_its_own() -> None:
     new = old.model_copy(update={"per_gpu_hour": {"L4": Decimal("7.20")}})
     assert new.unit_price("L4", "run") == UnitPrice(2 * 10**6, 2 * 10**6)
     assert old == PriceVersion.model_validate(old.model_dump())
+
+
+def plainly(segments: list[Segment], terms: Terms, prices: PriceList) -> list[Charge]:
+    """Return what `rate` says, by plain words: cut everything, then look up and multiply each piece."""
+    most = max((segment.end_s for segment in segments), default=0)
+    charges: list[Charge] = []
+    for piece in split_at(segments, [*prices.cuts_s, *range(0, most, 3600)]):
+        version = prices.at(piece.start_s)
+        unit = version.unit_price(terms.sku, piece.phase, terms.rate, terms.project)
+        if unit is None:
+            charges.append(Charge(piece, version.version, None, None, None, None))
+            continue
+        span = (piece.start_s, piece.end_s, terms.share, terms.part)
+        costs = cost_nano(unit.list_nano, *span), cost_nano(unit.price_nano, *span)
+        charges.append(Charge(piece, version.version, unit.list_nano, unit.price_nano, *costs))
+    return charges
+
+
+lengths = st.sampled_from([1, 59, 600, 3600]) | st.integers(1, 9000)
+pieces = st.tuples(st.sampled_from(["run", "setup", "pull"]), st.integers(0, 9000), lengths)
+MIXED = PriceList(
+    versions=(
+        version("v1", 0, "3.95"),
+        version("v2", 3000, "7.20").model_copy(update={"phases": {"setup": Decimal("0.5")}}),
+        version("v3", 7200, "1").model_copy(update={"per_gpu_hour": {"H100-80GB": Decimal(1)}}),
+        version("v4", 9001, "3.95").model_copy(update={"discounts": {"p": {"*": Decimal(7)}}}),
+    )
+)
+
+
+@given(st.lists(pieces, max_size=8), st.sampled_from([(FULL_SHARE, 0), (720, 1440)]))
+@example([("run", 7000, 600), ("run", 7700, 60)], (FULL_SHARE, 0))
+def test_every_piece_is_priced_by_its_own_version_and_phase(
+    drawn: list[tuple[str, int, int]], parts: tuple[int, int]
+) -> None:
+    terms = Terms("L4", "p", share=parts[0], part=parts[1])
+    segments = [Segment(phase, start_s, start_s + length) for phase, start_s, length in drawn]
+    assert rate(segments, terms, MIXED) == plainly(segments, terms, MIXED)
