@@ -29,6 +29,7 @@ from trainlet.core.specs import FunctionSpec
 from trainlet_functions import devices as inventories
 from trainlet_functions.billing import book, pricefiles
 from trainlet_functions.drivers import Drivers
+from trainlet_functions.metering import samples
 from trainlet_functions.pool import CLEAN_EXIT, LocalPool
 from trainlet_functions.relay import LocalSink, Relay
 from trainlet_functions.signatures import Signer
@@ -370,10 +371,11 @@ class Platform:
 
     def _worker_exited(self, project: str, worker: str, folder: Path, reason: str) -> None:
         """Take in what a dead worker had still spooled, then give its attempts to others."""
-        left = spool.read_leftover(folder)
+        left, seen = spool.read_leftover(folder), spool.read_leftover_samples(folder)
         with self.database.write() as tx:
             if left:
                 ledger.take(tx, project, left)
+            samples.take(tx, project, seen)
             for key in attempts.worker_gone(tx, worker, reason):
                 _LOG.info("task %s lost its worker %s: %s", key, worker, reason, extra={"task": key})
         if reason == CLEAN_EXIT:

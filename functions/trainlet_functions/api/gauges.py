@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from trainlet.core.bills import FULL_SHARE
 from trainlet_functions.billing import spending
-from trainlet_functions.metering.tables import leases, quarantine
+from trainlet_functions.metering.tables import device_use, leases, quarantine
 from trainlet_functions.state import schema
 from trainlet_functions.state.database import Transaction
 from trainlet_functions.worker import spool
@@ -38,6 +38,26 @@ def used(tx: Transaction) -> Iterator[Metric]:
         cost.add_metric([project, sku, tx.prices.currency], of_nano / 1e9)
     yield seconds
     yield cost
+    yield from _busy(tx)
+
+
+def _busy(tx: Transaction) -> Iterator[Metric]:
+    """Yield how much of what was seen of the devices was used, and their energy: samples, beside the bill."""
+    labels = ["project", "sku"]
+    seen = GaugeMetricFamily("trainlet_gpu_sampled_seconds", "GPU-seconds whose utilization is known", labels=labels)
+    busy = GaugeMetricFamily("trainlet_gpu_used_seconds", "Those seconds times the utilization", labels=labels)
+    energy = GaugeMetricFamily("trainlet_gpu_energy_joules", "Energy that devices say they used", labels=labels)
+    ratio = GaugeMetricFamily("trainlet_gpu_utilization", "Used part of the seconds that are known", labels=labels)
+    rows = tx.all(sa.select(device_use))
+    times = _bounded({(row.project, row.sku): (row.known_ms, row.used_ms) for row in rows})
+    for names, (known_ms, used_ms) in times.items():
+        seen.add_metric(names, known_ms / 1000)
+        busy.add_metric(names, used_ms / 1000)
+        if known_ms:
+            ratio.add_metric(names, used_ms / known_ms)
+    for names, (energy_mj, _) in _bounded({(row.project, row.sku): (row.energy_mj, 0) for row in rows}).items():
+        energy.add_metric(names, energy_mj / 1000)
+    yield from (seen, busy, energy, ratio)
 
 
 def held(tx: Transaction) -> Iterator[Metric]:

@@ -7,9 +7,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from trainlet.core import wire
+from trainlet.core.samples import DeviceUse
 from trainlet_functions import metering
 from trainlet_functions.billing.prices import PriceList
 from trainlet_functions.billing.rating import Charge, Terms, rate
+from trainlet_functions.metering import samples
 from trainlet_functions.metering.ingest import is_open
 from trainlet_functions.metering.tables import leases
 from trainlet_functions.state import schema
@@ -26,13 +28,18 @@ def usage(tx: Transaction, project: str, *, run_id: str | None = None, task: str
     nodes = sa.select(leases, schema.tasks.c.node).join(schema.tasks, schema.tasks.c.key == leases.c.task, isouter=True)
     prices = tx.prices
     rows: list[wire.UsageRow] = []
+    busy: list[DeviceUse] = []
     versions: list[str] = []
+    seen = samples.of_leases(tx, where)
     for lease in tx.all(nodes.where(where).order_by(leases.c.anchor_ns, leases.c.lease)):
-        for charge in charges(lease, prices):
-            rows.append(_row(lease, charge, prices.currency))
-            versions.append(charge.version)
+        priced = charges(lease, prices)
+        rows += [_row(lease, charge, prices.currency) for charge in priced]
+        versions += [charge.version for charge in priced]
+        allocated_s = sum(charge.segment.seconds for charge in priced)
+        busy.append(samples.use(lease, allocated_s, seen.get((lease.project, lease.lease))))
     return wire.UsageReport(
         rows=rows,
+        devices=busy,
         gpu_seconds=sum(row.seconds for row in rows),
         cost_nano=sum(row.cost_nano or 0 for row in rows),
         currency=prices.currency,

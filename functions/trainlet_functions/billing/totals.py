@@ -17,8 +17,11 @@ from trainlet.core.bills import UsageTotal, UsageTotals
 from trainlet.core.durations import nearest
 from trainlet.core.errors import NotFoundError, UserError
 from trainlet.core.ranges import Resolution, Span, bucket
+from trainlet_functions import metering
+from trainlet_functions.batches import batches
 from trainlet_functions.billing import rating, reports
 from trainlet_functions.billing.prices import PriceList
+from trainlet_functions.metering import samples
 from trainlet_functions.metering.tables import leases
 from trainlet_functions.state import schema
 from trainlet_functions.state.database import Transaction, loads
@@ -69,13 +72,14 @@ def totals(tx: Transaction, asked: Question, after_s: int | None = None) -> Usag
     page = Span(begin_s, until_s)
     sums: dict[tuple[int, tuple[str, ...]], list[int]] = {}
     ends: dict[int, int] = {}
-    for lease in _overlapping(tx, mine, page):
-        for piece in _pieces(lease, tx.prices, page, asked):
-            ends[piece.at.start_s] = piece.at.end_s
-            known = sums.setdefault((piece.at.start_s, piece.key), [0, 0, 0])
-            known[0] += piece.parts
-            known[1] += piece.cost_nano
-            known[2] += piece.unpriced_s
+    for together in batches(_overlapping(tx, mine, page), _STREAM):
+        seen = samples.Hours(tx, together)
+        for lease in together:
+            for piece in _pieces(lease, tx.prices, page, asked, seen):
+                ends[piece.at.start_s] = piece.at.end_s
+                known = sums.setdefault((piece.at.start_s, piece.key), [0] * len(piece.amounts))
+                for index, amount in enumerate(piece.amounts):
+                    known[index] += amount
     items = [
         UsageTotal(
             start_s=start_s,
@@ -85,8 +89,10 @@ def totals(tx: Transaction, asked: Question, after_s: int | None = None) -> Usag
             parts=parts,
             cost_nano=cost_nano,
             unpriced_s=unpriced_s,
+            known_ms=known_ms,
+            used_ms=used_ms,
         )
-        for (start_s, key), (parts, cost_nano, unpriced_s) in sorted(sums.items())
+        for (start_s, key), (parts, cost_nano, unpriced_s, known_ms, used_ms) in sorted(sums.items())
     ]
     following = until_s if until_s < span.end_s else None
     return UsageTotals(items=items, start_s=span.start_s, end_s=span.end_s, currency=tx.prices.currency, next=following)
@@ -140,12 +146,12 @@ def _overlapping(tx: Transaction, mine: sa.ColumnElement[bool], page: Span) -> I
 class _Piece:
     at: Span
     key: tuple[str, ...]
-    parts: int
-    cost_nano: int
-    unpriced_s: int
+    amounts: tuple[int, ...]  # parts, cost_nano, unpriced_s, known_ms, used_ms
 
 
-def _pieces(lease: sa.Row[Any], prices: PriceList, page: Span, asked: Question) -> Iterator[_Piece]:
+def _pieces(
+    lease: sa.Row[Any], prices: PriceList, page: Span, asked: Question, seen: samples.Hours
+) -> Iterator[_Piece]:
     """Cut what a lease used on a page at the edges of the buckets."""
     tags = loads(lease.tags) if any(name.startswith("tag:") for name in asked.by) else {}
     known = {
@@ -157,6 +163,7 @@ def _pieces(lease: sa.Row[Any], prices: PriceList, page: Span, asked: Question) 
         "device": lease.device,
         "lease": lease.lease,
     }
+    billed = metering.billable(lease.anchor_ns, metering.elapsed_ns(lease))
     for charge in reports.charges(lease, prices):
         segment, price_nano = charge.segment, charge.price_nano
         key = _key(asked.by, {**known, "phase": segment.phase}, tags)
@@ -168,7 +175,8 @@ def _pieces(lease: sa.Row[Any], prices: PriceList, page: Span, asked: Question) 
             if price_nano is not None:
                 cost = rating.cost_nano(price_nano, begin, until, lease.share, lease.part)
             unpriced = until - begin if price_nano is None else 0
-            yield _Piece(at, key, (until - begin) * lease.share, cost, unpriced)
+            busy = seen.between(lease, billed, begin, until)
+            yield _Piece(at, key, ((until - begin) * lease.share, cost, unpriced, *busy))
             begin = until
 
 

@@ -16,9 +16,9 @@ from trainlet_functions.metering.ingest import (
     refusals,
     segments,
 )
-from trainlet_functions.metering.segments import Segment, segments_of
+from trainlet_functions.metering.segments import Segment, billable, segments_of
 
 __all__ = [
-    "Refusal", "Segment", "close_at", "close_stale", "elapsed_ns", "ingest", "rebuild", "refusals", "segments",
+    "Refusal", "Segment", "billable", "close_at", "close_stale", "elapsed_ns", "ingest", "rebuild", "refusals", "segments",
     "segments_of",
 ]  # fmt: skip

@@ -72,3 +72,29 @@ leases = Table(
     Index("leases_by_time", "project", "anchor_ns"),
     Index("leases_by_change", "touched_ns"),
 )
+
+device_samples = Table(  # how busy a leased device was, by UTC hour: beside the bill
+    "device_samples",
+    metadata,
+    Column("project", Text, primary_key=True),
+    Column("lease", Text, primary_key=True),
+    Column("hour", Integer, primary_key=True),  # since 1970
+    Column("sampled_ms", BigInteger, nullable=False),
+    Column("known_ms", BigInteger, nullable=False),
+    Column("used_ms", BigInteger, nullable=False),
+    Column("memory_bytes", BigInteger),
+    Column("power_mw", BigInteger),
+    Column("energy_mj", BigInteger),
+    sqlite_with_rowid=False,
+)
+
+device_use = Table(  # their sums
+    "device_use",
+    metadata,
+    Column("project", Text, primary_key=True),
+    Column("sku", Text, primary_key=True),
+    Column("known_ms", BigInteger, nullable=False),
+    Column("used_ms", BigInteger, nullable=False),
+    Column("energy_mj", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)

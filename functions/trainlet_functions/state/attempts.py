@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from trainlet.core import wire
 from trainlet.core.errors import AccessError
+from trainlet.core.samples import DeviceSample
 from trainlet.core.specs import FunctionSpec
+from trainlet_functions.metering import samples
 from trainlet_functions.state import (
     admission,
     devices,
@@ -104,6 +106,7 @@ def heartbeat(tx: Transaction, ref: AttemptRef, body: wire.HeartbeatRequest) -> 
     """Renew the lease, take in usage and news, and say whether to go on. Raises FencedAttempt."""
     current(ref)
     is_bound = ledger.take(tx, ref.task.project, _own(ref, body.usage))
+    samples.take(tx, ref.task.project, _of(ref, body.samples))
     values: dict[str, Any] = {"lease_until_ns": lease_until(tx)}
     if body.started and ref.attempt.started_ns is None:
         values["started_ns"] = tx.now_ns
@@ -131,6 +134,7 @@ def finish(tx: Transaction, ref: AttemptRef, body: wire.FinishRequest) -> wire.T
         return views.task_view(tx, ref.task)
     current(ref)
     touched = ledger.enter(tx, ref.task.project, _own(ref, body.usage))
+    samples.take(tx, ref.task.project, _of(ref, body.samples))
     news = _news(tx, ref, body)
     task = transitions.touch(tx, ref.task, **news) if news else ref.task
     actor, stop = ref.attempt.worker, task.stop_code
@@ -288,15 +292,20 @@ def lease_until(tx: Transaction) -> int:
 
 def _own(ref: AttemptRef, usage: list[wire.LeaseEvent]) -> list[wire.LeaseEvent]:
     """Keep the usage events of this very attempt; a worker cannot write into another's ledger."""
-    prefix = f"{ref.task.key}.{ref.attempt.epoch}."
     return [
         event
-        for event in usage
-        if event.task == ref.task.key
-        and event.epoch == ref.attempt.epoch
-        and event.run_id == ref.task.run_id
-        and event.lease.startswith(prefix)
+        for event in _of(ref, usage)
+        if event.task == ref.task.key and event.epoch == ref.attempt.epoch and event.run_id == ref.task.run_id
     ]
+
+
+_Said = TypeVar("_Said", wire.LeaseEvent, DeviceSample)
+
+
+def _of(ref: AttemptRef, said: list[_Said]) -> list[_Said]:
+    """Keep what names a lease of this very attempt."""
+    prefix = f"{ref.task.key}.{ref.attempt.epoch}."
+    return [one for one in said if one.lease.startswith(prefix)]
 
 
 def _news(tx: Transaction, ref: AttemptRef, body: wire.HeartbeatRequest | wire.FinishRequest) -> dict[str, Any]:

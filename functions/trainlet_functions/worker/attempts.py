@@ -31,6 +31,7 @@ from trainlet_functions.worker.leases import Lease
 from trainlet_functions.worker.meter import Meter
 from trainlet_functions.worker.nurseries import MARK, Child, Nursery
 from trainlet_functions.worker.reports import Reports
+from trainlet_functions.worker.samples import Sampler
 from trainlet_functions.worker.savers import Savers
 from trainlet_functions.worker.settings import WorkerSettings
 
@@ -71,7 +72,8 @@ class Attempt:
         self._peak_bytes = 0
         self._memory_error: ErrorInfo | None = None
         meter = Meter(claim, settings.folder, clock)
-        self._lease = Lease(api, claim, settings.worker, meter, on_stop=self._obey, on_fenced=self._abandon)
+        sampler = Sampler(claim, settings.folder, clock)
+        self._lease = Lease(api, claim, settings.worker, meter, sampler, on_stop=self._obey, on_fenced=self._abandon)
         self._output = outputs.Output(self._lease.send_logs, self._mask, self._log)
         self._reports = Reports(meter.running, self._lease.hurry, self._output.say, self._mask)
         limit_s = claim.spec.timeout_s

@@ -19,6 +19,7 @@ from trainlet_functions import journals
 from trainlet_functions.worker.api import Api
 from trainlet_functions.worker.meter import Meter
 from trainlet_functions.worker.reports import Reports
+from trainlet_functions.worker.samples import Sampler
 
 _LOG = logging.getLogger(__name__)
 METER_EVERY_S = 1.0
@@ -34,6 +35,7 @@ class Lease:
         claim: ClaimReply,
         worker: str,
         meter: Meter,
+        sampler: Sampler,
         *,
         on_stop: Callable[[StopCode, str], None],
         on_fenced: Callable[[], None],
@@ -44,6 +46,7 @@ class Lease:
         self._log = journals.of_attempt(_LOG, claim)
         self._worker = worker
         self._meter = meter
+        self._sampler = sampler
         self._on_stop = on_stop
         self._on_fenced = on_fenced
         self._reports: Reports | None = None
@@ -65,6 +68,7 @@ class Lease:
         self._reports = reports
         for thread in self._threads:
             thread.start()
+        self._sampler.start()
 
     def hurry(self) -> None:
         """Renew now: there are news."""
@@ -76,6 +80,7 @@ class Lease:
         self._news.set()
         for thread in self._threads:
             thread.join()
+        self._sampler.stop()
 
     def send_logs(self, request: LogsRequest) -> int:
         """Append lines; raises FencedError when nobody wants them any more."""
@@ -97,10 +102,10 @@ class Lease:
         Returns whether the API took it.
         """
         if self.fenced:
-            self._meter.forget()
+            self._forget()
             return False
         news = self._reports.take_news() if self._reports is not None else None
-        finish = finish.model_copy(update={"usage": self._meter.close()})
+        finish = finish.model_copy(update={"usage": self._meter.close(), "samples": self._sampler.all()})
         if news is not None:
             finish = finish.model_copy(
                 update={
@@ -113,10 +118,10 @@ class Lease:
         while True:
             try:
                 self._api.finish(self._key, self._epoch, self._token, finish)
-                self._meter.forget()
+                self._forget()
                 return True
             except (FencedError, AccessError):
-                self._meter.forget()
+                self._forget()
                 return False
             except (ApiUnreachable, ApiFailed) as error:
                 if not self.worth_waiting():
@@ -130,6 +135,10 @@ class Lease:
     def leave(self, why: str) -> None:
         """Go without having told the end: the task is given to another worker when the lease has run out."""
         self._log.error("the end of %s could not be told (%s); the usage stays spooled", self._key, why)
+
+    def _forget(self) -> None:
+        self._meter.forget()
+        self._sampler.forget()
 
     def _fence(self) -> None:
         self._fenced.set()
@@ -158,6 +167,7 @@ class Lease:
         request = HeartbeatRequest(
             worker=self._worker,
             usage=self._meter.read(),
+            samples=self._sampler.due(),
             progress=news.progress,
             metrics=news.metrics,
             checkpoints=list(news.checkpoints),
@@ -176,6 +186,7 @@ class Lease:
             if self._api.orphaned():
                 self._on_stop("preempted", "the platform is gone; continue when it is back")
             return
+        self._sampler.heard(request.samples)
         if reply.directive == "stop" and reply.code is not None:
             self._on_stop(reply.code, reply.reason)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from trainlet.cli import output
 from trainlet.core import wire
+from trainlet.core.samples import DeviceUse
 from trainlet.runs import Run
 
 
@@ -39,10 +40,26 @@ def bill(run: Run) -> None:
     """Print the bill's footnote: the price list, and whether the devices were real."""
     usage = run.usage()
     output.console().print(f"price list {usage.price_version}; whole GPU-seconds, exact to the nano-unit", style="dim")
+    _busy(usage.devices)
     if usage.virtual:
         output.console().print(
             "virtual devices: no GPU was used, the cost is what real ones would have cost", style="yellow"
         )
+
+
+def _busy(devices: list[DeviceUse]) -> None:
+    """Say how busy the devices were, where anybody saw it."""
+    seen = [one for one in devices if one.used_ms is not None]
+    if not seen:
+        return
+    used, idle = sum(one.used_ms or 0 for one in seen) / 1000, sum(one.idle_ms or 0 for one in seen) / 1000
+    allocated = sum(one.allocated_s for one in devices)
+    energy = sum(one.energy_mj or 0 for one in seen) / 1000
+    output.console().print(
+        f"devices: {allocated} s allocated, {used:.1f} s used, {idle:.1f} s idle; {(used + idle) / allocated:.0%} of the time "
+        f"was seen; {energy:.0f} J",
+        style="dim",
+    )
 
 
 def _attempts(task: wire.TaskView) -> str:

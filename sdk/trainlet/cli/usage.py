@@ -91,12 +91,21 @@ def _stream(pages: Iterator[Any], by: list[str], as_json: bool) -> None:
         sums = {"parts": parts, "cost_nano": cost, "currency": currency, "start_s": start_s, "end_s": end_s}
         output.print_json({"items": [item.model_dump(mode="json") for item in items], **sums})
         return
+    used, known = sum(item.used_ms for item in items), sum(item.known_ms for item in items)
     rows: list[list[Any]] = [
-        [item.start, *(item.group[name] for name in by), _seconds(item.parts), output.money(item.cost_nano, currency)]
+        [
+            item.start,
+            *(item.group[name] for name in by),
+            _seconds(item.parts),
+            *([_busy(item.used_ms, item.known_ms)] if known else []),
+            output.money(item.cost_nano, currency),
+        ]
         for item in items
     ]
-    rows.append(["total", *("" for _ in by), _seconds(parts), output.money(cost, currency)])
-    output.table("", ["from", *by, "GPU-seconds", "cost"], rows, numeric=("GPU-seconds", "cost"))
+    seen = [_busy(used, known)] if known else []
+    rows.append(["total", *("" for _ in by), _seconds(parts), *seen, output.money(cost, currency)])
+    columns = ["from", *by, "GPU-seconds", *(["busy"] if known else []), "cost"]
+    output.table("", columns, rows, numeric=("GPU-seconds", "busy", "cost"))
     unpriced = sum(item.unpriced_s for item in items)
     if unpriced:
         click.echo(f"{unpriced} device-seconds have no price and are in no cost", err=True)
@@ -105,6 +114,10 @@ def _stream(pages: Iterator[Any], by: list[str], as_json: bool) -> None:
 def _seconds(parts: int) -> str:
     whole, rest = divmod(parts, FULL_SHARE)
     return str(whole) if not rest else f"{parts / FULL_SHARE:.3f}"
+
+
+def _busy(used_ms: int, known_ms: int) -> str:
+    return f"{100 * used_ms / known_ms:.0f}%" if known_ms else ""
 
 
 def _plain(run_id: str | None, as_json: bool) -> None:

@@ -204,7 +204,8 @@ class SnapshotEnd(Reply):
 class UsageTotal(Reply):
     """What was used in one stretch of time by one group: `parts` are device-seconds in 5040 parts.
 
-    `unpriced_s` of the device-seconds have no price, so no cost counts them.
+    `unpriced_s` of the device-seconds have no price, so no cost counts them. Of `known_ms` somebody saw how busy the
+    devices were, and `used_ms` is that time times their utilization; samples come by the hour, and are spread evenly over it.
     """
 
     start_s: int
@@ -214,6 +215,8 @@ class UsageTotal(Reply):
     parts: int
     cost_nano: int
     unpriced_s: int = 0
+    known_ms: int = 0
+    used_ms: int = 0
 
     @property
     def gpu_seconds(self) -> float:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from trainlet.core.models import Duration, Int64, Natural, Reply, Request, Value
+from trainlet.core.samples import DeviceSample, DeviceUse
 from trainlet.core.specs import FunctionSpec, Key, Name, Sha256
 from trainlet.core.tags import Tags
 
@@ -390,6 +391,7 @@ class HeartbeatRequest(Request):
 
     worker: Key
     usage: list[LeaseEvent] = Field(default=[], max_length=10_000)
+    samples: list[DeviceSample] = Field(default=[], max_length=10_000)
     progress: dict[str, Any] | None = None
     metrics: dict[str, float] = {}
     checkpoints: list[CheckpointNote] = []
@@ -436,6 +438,7 @@ class FinishRequest(Request):
     error: ErrorInfo | None = None
     reason: str = ""
     usage: list[LeaseEvent] = Field(default=[], max_length=10_000)
+    samples: list[DeviceSample] = Field(default=[], max_length=10_000)
     progress: dict[str, Any] | None = None
     metrics: dict[str, float] = {}
     checkpoints: list[CheckpointNote] = []
@@ -466,9 +469,13 @@ class UsageRow(Reply):
 
 
 class UsageReport(Reply):
-    """`GET /v1/usage?run=...`: rows and their sums. `unpriced_skus` were used but have no price, so no cost counts them."""
+    """`GET /v1/usage?run=...`: rows and their sums. `unpriced_skus` were used but have no price, so no cost counts them.
+
+    `devices` says how busy each leased device was, as far as anybody saw: it decides nothing of the cost.
+    """
 
     rows: list[UsageRow]
+    devices: list[DeviceUse] = []
     gpu_seconds: int
     cost_nano: int
     currency: str = "USD"

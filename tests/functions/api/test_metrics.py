@@ -145,3 +145,29 @@ def test_alerts_and_dashboard_ask_for_what_there_is(stand: Any, http: Any, worke
     named = {name for text in asked for name in re.findall(r"\btrainlet_\w+", text)}
     assert named <= served
     assert {name for name in served if not name.startswith("trainlet_http_seconds")} <= named
+
+
+def test_how_busy_devices_are_comes_with_the_attempts_token_and_is_told_by_project_and_sku(
+    stand: Any, http: Any, worker: Any, task: str
+) -> None:
+    claim = worker("POST", f"/v1/attempts/{task}/1:claim", {"worker": "w", "nonce": "n"}).json
+    lease, begin_ns = f"{task}.1.x", claim["wall_anchor_ns"]
+    use(stand, 100, lease=f"{lease}.0", task=task)
+    use(stand, 100, lease="other.f.1.0", project="p")
+    hour = begin_ns // 10**9 // 3600
+    times = {"sampled_ms": 90_000, "known_ms": 80_000, "used_ms": 20_000, "energy_mj": 5000}
+    given = [{"lease": name, "hour": hour, **times} for name in (f"{lease}.0", "other.f.1.0")]
+    beat = {"worker": "w", "samples": given}
+    path = f"/v1/attempts/{task}/1:heartbeat"
+    assert worker("POST", path, beat).status_code == 403
+    named = {"Authorization": f"Bearer {claim['token']}"}
+    for _ in range(2):
+        assert http.post(path, json=beat, headers=named).status_code == 200
+    of = {"project": "p", "sku": "A100-80GB"}
+    assert value(http, "trainlet_gpu_sampled_seconds", **of) == 80, "a repeated one counts once, another's not at all"
+    assert value(http, "trainlet_gpu_used_seconds", **of) == 20
+    assert value(http, "trainlet_gpu_utilization", **of) == 0.25
+    assert value(http, "trainlet_gpu_energy_joules", **of) == 5
+    wrong = {"worker": "w", "samples": [{**given[0], "used_ms": 90_000}]}
+    told = http.post(path, json=wrong, headers=named)
+    assert told.status_code == 422 and "used_ms" in told.text
