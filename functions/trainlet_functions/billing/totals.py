@@ -6,7 +6,8 @@ ledger to the last nano-unit. The database chooses the leases of a page; a page 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import Any
@@ -18,9 +19,7 @@ from trainlet.core.durations import nearest
 from trainlet.core.errors import NotFoundError, UserError
 from trainlet.core.ranges import Resolution, Span, bucket
 from trainlet_functions import metering
-from trainlet_functions.batches import batches
 from trainlet_functions.billing import rating, reports
-from trainlet_functions.billing.prices import PriceList
 from trainlet_functions.metering import samples
 from trainlet_functions.metering.tables import leases
 from trainlet_functions.state import schema
@@ -30,7 +29,15 @@ DIMENSIONS = ("project", "run", "step", "sku", "function", "device", "phase", "l
 BUCKETS = 5000  # of a page
 _STREAM = 1000
 _NS = 10**9
+_LENGTHS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}  # in UTC
 _HELD_NS = leases.c.anchor_ns + sa.func.coalesce(leases.c.close_ns, leases.c.heartbeat_ns)
+_NEEDED = [
+    leases.c[name]
+    for name in (
+        "project", "run_id", "function", "device", "lease", "sku", "rate", "share", "part", "tags", "anchor_ns",
+        "heartbeat_ns", "close_ns", "until_ns", "lost_ns", "phases",
+    )
+]  # fmt: skip
 _LAST_S = (2**63 - 1) // _NS  # in 2262; what a column of nanoseconds holds
 
 
@@ -72,14 +79,32 @@ def totals(tx: Transaction, asked: Question, after_s: int | None = None) -> Usag
     page = Span(begin_s, until_s)
     sums: dict[tuple[int, tuple[str, ...]], list[int]] = {}
     ends: dict[int, int] = {}
-    for together in batches(_overlapping(tx, mine, page), _STREAM):
+    prices, key_of = tx.prices, _key_of(asked.by)
+    for together in _overlapping(tx, mine, page, "step" in asked.by):
         seen = samples.Hours(tx, together)
         for lease in together:
-            for piece in _pieces(lease, tx.prices, page, asked, seen):
-                ends[piece.at.start_s] = piece.at.end_s
-                known = sums.setdefault((piece.at.start_s, piece.key), [0] * len(piece.amounts))
-                for index, amount in enumerate(piece.amounts):
-                    known[index] += amount
+            share, part = lease.share, lease.part
+            billed = metering.billable(lease.anchor_ns, metering.elapsed_ns(lease)) if seen.any else (0, 0)
+            for (phase, start_s, end_s), _, _, price_nano, _, _ in reports.charges(lease, prices):
+                key = key_of(lease, phase)
+                begin, end = max(start_s, page.start_s), min(end_s, page.end_s)
+                while begin < end:
+                    at_s, past_s = _bucket(begin, asked)
+                    until = min(end, past_s)
+                    ends[at_s] = past_s
+                    known = sums.get((at_s, key))
+                    if known is None:
+                        known = sums[at_s, key] = [0, 0, 0, 0, 0]
+                    known[0] += (until - begin) * share
+                    if price_nano is None:
+                        known[2] += until - begin
+                    else:
+                        known[1] += rating.cost_nano(price_nano, begin, until, share, part)
+                    if seen.any:
+                        known_ms, used_ms = seen.between(lease, billed, begin, until)
+                        known[3] += known_ms
+                        known[4] += used_ms
+                    begin = until
     items = [
         UsageTotal(
             start_s=start_s,
@@ -131,54 +156,47 @@ def _span(tx: Transaction, asked: Question) -> Span:
 
 def _page_end(begin_s: int, asked: Question) -> int:
     """Return where a page ends: at the edge of a bucket, so that no bucket is on two pages."""
-    seconds = {"s": 1, "m": 60, "h": 3600, "d": 86_400}[asked.resolution]
-    return bucket(begin_s + seconds * BUCKETS, asked.resolution, asked.tz).start_s
+    return bucket(begin_s + _LENGTHS[asked.resolution] * BUCKETS, asked.resolution, asked.tz).start_s
 
 
-def _overlapping(tx: Transaction, mine: sa.ColumnElement[bool], page: Span) -> Iterator[sa.Row[Any]]:
-    tasks = schema.tasks
-    joined = sa.select(leases, tasks.c.node).join(tasks, tasks.c.key == leases.c.task, isouter=True)
+def _overlapping(
+    tx: Transaction, mine: sa.ColumnElement[bool], page: Span, named: bool
+) -> Iterator[Sequence[sa.Row[Any]]]:
+    """Yield the leases of a page, many together; with `named`, each with the step that its task is of."""
+    tasks, chosen = schema.tasks, sa.select(*_NEEDED)
+    if named:
+        chosen = chosen.add_columns(tasks.c.node).join(tasks, tasks.c.key == leases.c.task, isouter=True)
     here = (leases.c.anchor_ns < page.end_s * _NS) & (page.start_s * _NS <= _HELD_NS)
-    yield from tx.conn.execute(joined.where(mine & here).execution_options(yield_per=_STREAM))
+    yield from tx.conn.execute(chosen.where(mine & here).execution_options(yield_per=_STREAM)).partitions()
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    at: Span
-    key: tuple[str, ...]
-    amounts: tuple[int, ...]  # parts, cost_nano, unpriced_s, known_ms, used_ms
+def _bucket(second: int, asked: Question) -> tuple[int, int]:
+    """Return [begin, end) of the bucket that a second is in."""
+    if asked.tz is UTC:
+        length = _LENGTHS[asked.resolution]
+        begin = second - second % length
+        return begin, begin + length
+    found = bucket(second, asked.resolution, asked.tz)
+    return found.start_s, found.end_s
 
 
-def _pieces(
-    lease: sa.Row[Any], prices: PriceList, page: Span, asked: Question, seen: samples.Hours
-) -> Iterator[_Piece]:
-    """Cut what a lease used on a page at the edges of the buckets."""
-    tags = loads(lease.tags) if any(name.startswith("tag:") for name in asked.by) else {}
-    known = {
-        "project": lease.project,
-        "run": lease.run_id,
-        "step": lease.node or lease.function,
-        "sku": lease.sku,
-        "function": lease.function,
-        "device": lease.device,
-        "lease": lease.lease,
-    }
-    billed = metering.billable(lease.anchor_ns, metering.elapsed_ns(lease))
-    for charge in reports.charges(lease, prices):
-        segment, price_nano = charge.segment, charge.price_nano
-        key = _key(asked.by, {**known, "phase": segment.phase}, tags)
-        begin, end = max(segment.start_s, page.start_s), min(segment.end_s, page.end_s)
-        while begin < end:
-            at = bucket(begin, asked.resolution, asked.tz)
-            until = min(end, at.end_s)
-            cost = 0
-            if price_nano is not None:
-                cost = rating.cost_nano(price_nano, begin, until, lease.share, lease.part)
-            unpriced = until - begin if price_nano is None else 0
-            busy = seen.between(lease, billed, begin, until)
-            yield _Piece(at, key, ((until - begin) * lease.share, cost, unpriced, *busy))
-            begin = until
+def _key_of(by: Sequence[str]) -> Callable[[sa.Row[Any], str], tuple[str, ...]]:
+    """Return what says which group a lease is in during a phase."""
+    getters = [_GETTERS.get(name) or functools.partial(_tag, name=name[4:]) for name in by]
+    return lambda lease, phase: tuple([get(lease, phase) for get in getters])
 
 
-def _key(by: Sequence[str], known: dict[str, str], tags: dict[str, str]) -> tuple[str, ...]:
-    return tuple(tags.get(name[4:], "") if name.startswith("tag:") else known[name] for name in by)
+def _tag(lease: sa.Row[Any], _phase: str, *, name: str) -> str:
+    return str(loads(lease.tags).get(name, ""))
+
+
+_GETTERS: dict[str, Callable[[sa.Row[Any], str], str]] = {
+    "project": lambda lease, _: str(lease.project),
+    "run": lambda lease, _: str(lease.run_id),
+    "step": lambda lease, _: str(lease.node or lease.function),
+    "sku": lambda lease, _: str(lease.sku),
+    "function": lambda lease, _: str(lease.function),
+    "device": lambda lease, _: str(lease.device),
+    "lease": lambda lease, _: str(lease.lease),
+    "phase": lambda _, phase: phase,
+}

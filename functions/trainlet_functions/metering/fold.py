@@ -113,11 +113,12 @@ def _phases_text(phases: Phases) -> str:
 
 def held(heartbeat_ns: int, close_ns: int | None, phases: str, saved_ns: int) -> Held:
     """Return what a stored lease says, of the same columns."""
-    return Held(heartbeat_ns, close_ns, _phases_of(phases), saved_ns)
+    return Held(heartbeat_ns, close_ns, phases_of(phases), saved_ns)
 
 
 @functools.lru_cache(maxsize=4096)
-def _phases_of(text: str) -> Phases:
+def phases_of(text: str) -> Phases:
+    """Return the phase marks of a stored lease."""
     return tuple((name, begin) for name, begin in loads(text))
 
 

@@ -18,7 +18,7 @@ from trainlet_functions.batches import batches
 from trainlet_functions.metering import fold
 from trainlet_functions.metering.segments import Segment, segments_of
 from trainlet_functions.metering.tables import lease_closings, lease_events, leases, quarantine
-from trainlet_functions.state.database import Many, Transaction, loads
+from trainlet_functions.state.database import Many, Transaction
 
 _CHUNK = 500
 _THIS = (leases.c.project == sa.bindparam("of_project")) & (leases.c.lease == sa.bindparam("of_lease"))
@@ -149,9 +149,9 @@ def is_open(row: sa.Row[Any]) -> bool:
 
 def segments(row: sa.Row[Any]) -> list[Segment]:
     """Return the billable whole seconds of a stored lease, by phase."""
-    marks: list[tuple[str, int]] = [(name, begin) for name, begin in loads(row.phases)]
+    marks = fold.phases_of(row.phases)
     if row.lost_ns is not None:
-        marks = [(name, begin) for name, begin in marks if begin < row.lost_ns] + [("lost", row.lost_ns)]
+        marks = (*[(name, begin) for name, begin in marks if begin < row.lost_ns], ("lost", row.lost_ns))
     return segments_of(row.anchor_ns, elapsed_ns(row), marks)
 
 

@@ -20,6 +20,9 @@ _CHUNK = 500
 _HOUR_NS = HOUR_S * 10**9
 _SKEW_HOURS = 24  # as for lease events
 _SEEN = device_samples
+_OF_PROJECT = sa.select(_SEEN.c.lease, _SEEN.c.hour, _SEEN.c.known_ms, _SEEN.c.used_ms).where(
+    _SEEN.c.project == sa.bindparam("of_project")
+)
 
 
 def take(tx: Transaction, project: str, given: Iterable[DeviceSample]) -> int:
@@ -55,9 +58,13 @@ class Hours:
             names.setdefault(lease.project, []).append(lease.lease)
         self._seen: dict[tuple[str, str, int], tuple[int, int]] = {}
         for project, of_project in names.items():
-            for part in batches(of_project, _CHUNK):
-                for row in tx.all(sa.select(_SEEN).where(_among(_SEEN, project, part))):
-                    self._seen[project, row.lease, row.hour] = (row.known_ms, row.used_ms)
+            for row in tx.named(_OF_PROJECT, _SEEN.c.lease, of_project, of_project=project):
+                self._seen[project, row.lease, row.hour] = (row.known_ms, row.used_ms)
+
+    @property
+    def any(self) -> bool:
+        """Say whether anything was seen of any of them."""
+        return bool(self._seen)
 
     def between(self, lease: sa.Row[Any], billed: tuple[int, int], begin_s: int, end_s: int) -> tuple[int, int]:
         """Return (known, used) ms of [begin_s, end_s) of a lease; what is cut at seconds adds up to the whole."""

@@ -35,6 +35,8 @@ def billable(anchor_ns: int, elapsed_ns: int) -> tuple[int, int]:
 def segments_of(anchor_ns: int, elapsed_ns: int, phases: Sequence[tuple[str, int]]) -> list[Segment]:
     """Cut a lease at its phase marks. A phase shorter than a whole second leaves no segment; nothing is lost or doubled."""
     start_s, end_s = billable(anchor_ns, elapsed_ns)
+    if len(phases) == 1:
+        return [Segment(phases[0][0], start_s, end_s)] if end_s > start_s else []
     marks = sorted(phases, key=lambda mark: mark[1]) or [("run", 0)]
     cuts = [min(end_s, start_s + max(0, begin_ns) // SECOND_NS) for _, begin_ns in marks]
     cuts[0] = start_s
