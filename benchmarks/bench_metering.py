@@ -8,6 +8,7 @@ same look-ups, rows, updates and indexes in the same batches, with nothing parse
 
 from __future__ import annotations
 
+import gc
 import heapq
 import json
 import multiprocessing
@@ -198,6 +199,7 @@ def charged(count: int) -> Iterator[list[Row]]:
 def exported(count: int) -> dict[str, float]:
     """Write rows as FOCUS in Parquet and CSV, and verify the export against them."""
     given = [row for together in charged(count) for row in together]
+    gc.freeze()  # whoever exports a period reads its rows as a stream; here the collector would walk over all of them
     snapshot = Snapshot(
         period="2026-07", state="open", scope=EVERY_PROJECT, currency="USD", as_of="2026-07-31T00:00:00Z"
     )

@@ -65,12 +65,14 @@ def _description(row: Row) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Lot:
-    """Charges by columns. What many of them share is said once for each of `kinds`; `places` says which of them has what.
+    """Charges by columns. What many of them share is said once for each of `kinds`; `places` says which of them has what,
+    and `examples` are charges, one of each.
 
     Of a text that charges have of their own, an empty one stands for null. `own_fields` are those of the rows themselves.
     """
 
     rows: Sequence[Row]
+    examples: Sequence[Row]
     kinds: Sequence[tuple[Any, ...]]
     places: Sequence[int]
     shared: dict[str, Values]
@@ -84,9 +86,11 @@ def lot(rows: Sequence[Row], period: Period, parties: Parties) -> Lot:
     places = [numbers.setdefault(kind, len(numbers)) for kind in map(shared_of, rows)]
     examples = dict(zip(places, rows, strict=True))
     of_kinds = [examples[place] for place in range(len(numbers))]
-    fields: dict[str, Sequence[Any]] = {name: list(map(operator.attrgetter(name), rows)) for name in OWN}
+    fields: dict[str, Sequence[Any]] = {
+        name: list(map(operator.itemgetter(Row._fields.index(name)), rows)) for name in OWN
+    }
     shared, own = _shared(of_kinds, period, parties), _own(rows, places, of_kinds, fields)
-    return Lot(rows, list(numbers), places, shared, own, fields)
+    return Lot(rows, of_kinds, list(numbers), places, shared, own, fields)
 
 
 def values(rows: Sequence[Row], period: Period, parties: Parties) -> dict[str, Values]:

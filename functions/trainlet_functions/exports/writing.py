@@ -20,6 +20,7 @@ from trainlet_functions.exports.parties import Parties
 
 BATCH_ROWS = 20_000
 PART_ROWS = 400_000
+_SUMMED = ("BilledCost", "ListCost", "ChargePeriodStart", "ChargePeriodEnd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +41,27 @@ class _Tally:
 
     def add(self, batch: frames.Batch) -> None:
         """Count charges."""
-        lot = batch.lot
-        self.sums.add_all(lot.rows, [lines.of_rows(lot, batch.places)])
-        of_kinds = [self.invoices.setdefault(id, [0, 0]) for id in lot.shared["InvoiceId"]]
-        for place, cost in zip(lot.places, lot.own["BilledCost"], strict=True):
-            of = of_kinds[place]
-            of[0] += 1
-            of[1] += cost
+        lot, kinds = batch.lot, batch.lot.examples
+        costs, listed, starts, ends = (lot.own[name] for name in _SUMMED)
+        if all(row.kind in ("usage", "correction") for row in kinds):
+            seconds = sum(ends) - sum(starts)
+        else:
+            seconds = sum(row.seconds for row in lot.rows)
+        unpriced = [row.sku for row in kinds if row.unpriced]
+        self.sums.add_summed(
+            len(lot.rows), seconds, sum(costs), sum(listed), unpriced, lines.of_rows(lot, batch.places)
+        )
+        names = lot.shared["InvoiceId"]
+        if len(set(names)) == 1:
+            self._invoice(names[0], len(lot.rows), sum(costs))
+            return
+        for place, cost in zip(lot.places, costs, strict=True):
+            self._invoice(names[place], 1, cost)
+
+    def _invoice(self, name: str, rows: int, cost: int) -> None:
+        of = self.invoices.setdefault(name, [0, 0])
+        of[0] += rows
+        of[1] += cost
 
 
 def write(

@@ -21,7 +21,7 @@ OWN = (
     "tags", "task",
 )  # fmt: skip
 _SHARED = tuple(sorted(FIELDS - set(OWN)))
-_own, shared_of = operator.attrgetter(*OWN), operator.attrgetter(*_SHARED)
+_own, shared_of = (operator.itemgetter(*map(Row._fields.index, names)) for names in (OWN, _SHARED))
 quoted = json.encoder.encode_basestring
 """Return a text as it stands in canonical JSON."""
 _AT_ONCE = 256  # lines of more are no longer in the processor's cache when they are hashed
@@ -90,15 +90,26 @@ class Sums:
         self._count(row)
         return row
 
-    def add_all(self, rows: Sequence[Row], lines: Iterable[bytes | memoryview] | None = None) -> None:
-        """Count rows that follow each other; `lines`: what stands for them, where the caller has made that already."""
+    def add_all(self, rows: Sequence[Row]) -> None:
+        """Count rows that follow each other."""
         self.rows += len(rows)
         self.seconds += sum([row.seconds for row in rows])
         self.cost_nano += sum([row.cost_nano or 0 for row in rows])
         self.list_nano += sum([row.list_cost_nano or 0 for row in rows])
         self.unpriced.update([row.sku for row in rows if row.unpriced])
-        for text in _joined(rows) if lines is None else lines:
+        for text in _joined(rows):
             self._digest.update(text)
+
+    def add_summed(
+        self, rows: int, seconds: int, cost_nano: int, list_nano: int, unpriced: Iterable[str], lines: memoryview
+    ) -> None:
+        """Count rows that the caller has summed up by columns; `lines` are what stands for them."""
+        self.rows += rows
+        self.seconds += seconds
+        self.cost_nano += cost_nano
+        self.list_nano += list_nano
+        self.unpriced.update(unpriced)
+        self._digest.update(lines)
 
     def through(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Count rows as they pass."""
