@@ -109,6 +109,7 @@ def heartbeats(count: int, leases: int, first: int) -> list[LeaseEvent]:
 def ingest(count: int, batch: int, leases: int) -> dict[str, float]:
     """Take in heartbeats in batches, each one durable transaction; then all again; then beside budgets; then the peer."""
     events = heartbeats(count, leases, 0)
+    gc.freeze()  # they are the senders'
     with tempfile.TemporaryDirectory() as folder:
         database = fresh(folder)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from pydantic import TypeAdapter
 
 from trainlet.core.models import sha256_hex
 from trainlet.core.wire import LeaseEvent
@@ -21,6 +22,7 @@ from trainlet_functions.metering.tables import lease_closings, lease_events, lea
 from trainlet_functions.state.database import Many, Transaction
 
 _CHUNK = 500
+_to_json = TypeAdapter(LeaseEvent).serializer.to_json  # `model_dump_json` without passing a dozen options on
 _THIS = (leases.c.project == sa.bindparam("of_project")) & (leases.c.lease == sa.bindparam("of_lease"))
 _BEAT = Many(
     leases.update().where(_THIS).values(heartbeat_ns=sa.bindparam("beat_ns"), touched_ns=sa.bindparam("now_ns")),
@@ -57,7 +59,7 @@ def ingest(tx: Transaction, project: str, events: Iterable[LeaseEvent]) -> int:
     A repeated event changes nothing. The same id with another payload, and an event that contradicts its own lease, are
     kept in quarantine and counted nowhere: a heartbeat must not fail because of them. `refusals` lists them.
     """
-    given = [(event.id, event.model_dump_json(exclude_defaults=True), event) for event in events]
+    given = [(event.id, _to_json(event, exclude_defaults=True).decode(), event) for event in events]
     bodies = _known(tx, project, {event_id for event_id, _, _ in given})
     fresh: list[tuple[str, str, LeaseEvent]] = []
     for one in given:
