@@ -1,4 +1,4 @@
-"""What people read of the ledger: usage of a run or task, second by second true, and what a run has spent."""
+"""What people read of the ledger: usage of a run or task, second by second true, and how busy its devices were."""
 
 from __future__ import annotations
 
@@ -47,13 +47,6 @@ def usage(tx: Transaction, project: str, *, run_id: str | None = None, task: str
         virtual=any(row.virtual for row in rows),
         unpriced_skus=sorted({row.sku for row in rows if row.price_nano is None}),
     )
-
-
-def spent_nano(tx: Transaction, project: str, run_id: str) -> int:
-    """Return what a run has cost so far, open leases included."""
-    prices = tx.prices
-    chosen = sa.select(leases).where((leases.c.project == project) & (leases.c.run_id == run_id))
-    return sum(charge.cost_nano or 0 for lease in tx.all(chosen) for charge in charges(lease, prices))
 
 
 def terms(lease: sa.Row[Any]) -> Terms:
