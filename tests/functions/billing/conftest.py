@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,6 +95,25 @@ def ledger(database_url: str) -> Iterator[Ledger]:
     ledger = Ledger(database_url)
     yield ledger
     ledger.database.close()
+
+
+@pytest.fixture
+def new_ledger(tmp_path: Path) -> Iterator[Callable[[], Ledger]]:
+    """Return what makes empty ledgers like `ledger`, on SQLite, one after the other: for the examples of a property."""
+    template = tmp_path / "template.db"
+    Ledger(f"sqlite:///{template}").database.close()
+    made: list[Ledger] = []
+
+    def make() -> Ledger:
+        for one in made:
+            one.database.close()
+        path = shutil.copy(template, tmp_path / f"{len(made)}.db")
+        made.append(Ledger(f"sqlite:///{path}"))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.database.close()
 
 
 @pytest.fixture

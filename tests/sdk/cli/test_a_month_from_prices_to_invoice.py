@@ -16,8 +16,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from tests import servers
+
 from trainlet.cli import main
 from trainlet.core.bills import Period
 
