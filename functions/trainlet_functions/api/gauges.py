@@ -84,6 +84,10 @@ def ledger(tx: Transaction, home: Path) -> Iterator[Metric]:
     lag_s = 0.0 if oldest is None else max(0.0, (tx.now_ns - int(oldest)) / 1e9)
     text = "Age of the oldest reading of a device that a running attempt holds"
     yield GaugeMetricFamily("trainlet_ledger_lag_seconds", text, lag_s)
+    late_ns = tx.now_ns - round(3 * tx.limits.heartbeat_s * 1e9)
+    late = sa.select(sa.func.count()).select_from(_running()).where(_OPEN & (leases.c.touched_ns < late_ns))
+    text = "Leases of running attempts that nobody reported for three heartbeats: their workers spool them, or are gone"
+    yield GaugeMetricFamily("trainlet_overdue_leases", text, tx.conn.execute(late).scalar_one())
     family = GaugeMetricFamily("trainlet_usage_refused", "Usage events in quarantine", labels=["reason"])
     for row in tx.all(sa.select(quarantine.c.reason, sa.func.count().label("number")).group_by(quarantine.c.reason)):
         family.add_metric([row.reason], row.number)

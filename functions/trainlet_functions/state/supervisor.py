@@ -34,10 +34,11 @@ from trainlet_functions.state.database import Database, Transaction
 
 LEADER_S = 10.0
 JOB_S = 1200.0  # how long the Job of an event may take to claim before it counts as lost
-FORGET_S = 900.0  # how long a worker of a cluster, whose end nobody tells, stays known after its last word
+FORGET_S = 900.0  # how long a worker of a cluster, whose end nobody tells, stays known after its last word; also holds
 _LOG = logging.getLogger(__name__)
 _TASKS = schema.tasks
 _ATTEMPTS = schema.attempts
+_HOLDS = schema.holds
 
 
 class Supervisor:
@@ -57,6 +58,7 @@ class Supervisor:
             unclaimed,
             announce_again,
             forget_workers,
+            forget_holds,
             admission.admit,
         )
 
@@ -208,6 +210,11 @@ def forget_workers(tx: Transaction) -> None:
     tx.run(schema.workers.delete().where(_is_forgotten(tx)))
 
 
+def forget_holds(tx: Transaction) -> None:
+    """Forget what strict budgets had set aside for attempts that ended a while ago: no usage of theirs comes any more."""
+    tx.run(_HOLDS.delete().where(_is_over(tx)))
+
+
 def grace_after_restart(tx: Transaction) -> int:
     """Extend all leases: nobody could renew them while the API was away. Returns how many attempts go on."""
     if tx.conn.dialect.name == "sqlite":
@@ -264,6 +271,19 @@ def _forgotten(tx: Transaction) -> sa.Select[tuple[object]]:
     return sa.select(schema.workers).where(_is_forgotten(tx))
 
 
+def _is_over(tx: Transaction) -> sa.ColumnElement[bool]:
+    since_ns = tx.now_ns - round(FORGET_S * 1e9)
+    going = (_TASKS.c.key == _HOLDS.c.task) & (
+        (_TASKS.c.updated_ns >= since_ns)
+        | (_TASKS.c.state.in_(("dispatched", "running")) & (_TASKS.c.epoch == _HOLDS.c.epoch))
+    )
+    return ~sa.exists().where(going)
+
+
+def _over(tx: Transaction) -> sa.Select[tuple[object]]:
+    return sa.select(_HOLDS).where(_is_over(tx))
+
+
 def _queued(tx: Transaction) -> sa.Select[tuple[object]]:
     return sa.select(_TASKS).where((_TASKS.c.state == "queued") & (_TASKS.c.not_before_ns <= tx.now_ns))
 
@@ -276,5 +296,6 @@ _QUERIES: dict[Callable[[Transaction], object], Callable[[Transaction], sa.Selec
     unclaimed: _unclaimed,
     announce_again: _unannounced,
     forget_workers: _forgotten,
+    forget_holds: _over,
     admission.admit: _queued,
 }

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from trainlet.core.wire import Device, LeaseEvent
 from trainlet_functions.api import gauges
-from trainlet_functions.metering.tables import leases
+from trainlet_functions.metering.tables import device_use, leases
 from trainlet_functions.state import ledger, schema
 
 MONITORING = Path(__file__).parents[3] / "knative" / "trainlet_knative" / "manifests" / "monitoring"
@@ -101,9 +101,11 @@ def test_usage_is_told_by_project_and_sku_with_what_is_held_and_how_fresh_it_is(
     assert (value(http, "trainlet_cost", **of, currency="USD") or 0) > 0
     assert value(http, "trainlet_gpus_held", **of) == 1
     assert value(http, "trainlet_gpus", sku="any", held="false") == 4
+    assert value(http, "trainlet_overdue_leases") == 0
     with stand.database.write() as tx:
-        tx.run(leases.update().values(touched_ns=tx.now_ns - 7 * 10**9))
-    assert 7 <= (value(http, "trainlet_ledger_lag_seconds") or 0) < 60
+        tx.run(leases.update().values(touched_ns=tx.now_ns - 50 * 10**9))
+    assert 50 <= (value(http, "trainlet_ledger_lag_seconds") or 0) < 100
+    assert value(http, "trainlet_overdue_leases") == 1, "its worker, wherever it is, spools it meanwhile"
     assert value(http, "trainlet_spooled_leases") == 0
     (tmp_path / "workers" / "w").mkdir(parents=True)
     (tmp_path / "workers" / "w" / "usage.json").write_text("[]")
@@ -134,6 +136,7 @@ def test_alerts_and_dashboard_ask_for_what_there_is(stand: Any, http: Any, worke
         row = dict(tx.all(schema.tasks.select())[0]._mapping)
         tx.insert(schema.tasks, **{**row, "key": "r.waits", "state": "queued"})
         tx.insert(schema.tasks, **{**row, "key": "r.announced"})
+        tx.insert(device_use, project="p", sku="L4", known_ms=2000, used_ms=1000, energy_mj=5)
     worker("POST", f"/v1/attempts/{task}/1:claim", {"worker": "w", "nonce": "n"})
     use(stand, 5)
     use(stand, 5, sku="T4")

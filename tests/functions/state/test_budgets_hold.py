@@ -15,7 +15,7 @@ from trainlet.core.clocks import ManualClock
 from trainlet.core.errors import NotFoundError, UserError
 from trainlet_functions.billing import budgets, reports, spending
 from trainlet_functions.metering import rebuild
-from trainlet_functions.state import attempts, funds, runs, schema
+from trainlet_functions.state import attempts, funds, runs, schema, supervisor
 from trainlet_functions.state.database import Capacity, Database
 
 A100 = "A100-80GB"
@@ -226,6 +226,24 @@ def test_time_that_was_not_set_aside_is_not_billed(gpus: Any, used: Any) -> None
         rebuild(tx)
         assert reports.usage(tx, "default").model_dump() == before
     assert before["cost_nano"] == price(gpus) * 34 == standing(gpus).used
+
+
+def test_what_was_set_aside_for_attempts_that_ended_is_forgotten_after_a_while(gpus: Any, used: Any) -> None:
+    budget(gpus, money_nano=price(gpus) * 4000, strict=True)
+    for name in ("a", "b"):
+        gpus.running(f"{name}.t", "gpu", run=name)
+    gpus.finish("b.t", usage=[used(gpus, "b.t", 5, kind="close")])
+    gpus.do(supervisor.forget_holds)
+    assert held_for(gpus) == {"a.t", "b.t"}, "late usage of it may come yet"
+    gpus.clock.advance(supervisor.FORGET_S + 1)
+    gpus.do(supervisor.forget_holds)
+    assert held_for(gpus) == {"a.t"}
+    assert standing(gpus).held > 0
+
+
+def held_for(world: Any) -> set[str]:
+    with world.database.read() as tx:
+        return {row.task for row in tx.all(schema.holds.select())}
 
 
 ACTIONS = st.lists(
