@@ -8,6 +8,7 @@ same look-ups, rows, updates and indexes in the same batches, with nothing parse
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import heapq
 import json
@@ -39,7 +40,9 @@ from trainlet_functions.metering.tables import leases as lease_table
 from trainlet_functions.state import ledger
 from trainlet_functions.state.database import Database
 from trainlet_functions.worker.meter import Meter
+from trainlet_functions.worker.samples import Sampler
 
+DRIVER = Path(__file__).parents[1] / "tests" / "functions" / "devices" / "libnvidia_ml.c"
 BEGIN_S = 1_782_864_000  # 2026-07-01
 BARS: dict[str, tuple[str, float]] = {
     "ingest_batches_of_100_per_s": (">=", 20_000),
@@ -52,6 +55,7 @@ BARS: dict[str, tuple[str, float]] = {
     "meter_max_over_s": ("<=", 0.0),
     "meter_max_under_s": ("<=", 1.0),
     "meter_doubled_gpu_seconds": ("<=", 0),
+    "sampling_percent_of_a_core": ("<=", 0.1),
 }
 
 
@@ -324,6 +328,28 @@ def metered(count: int) -> dict[str, float]:
     }
 
 
+def sampled(sweeps: int) -> dict[str, float]:
+    """Look at eight devices as a worker does once a second: NVIDIA's own bindings on the tests' stand-in for the driver."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = f"{folder}/libnvidia-ml.so.1"
+        named = ["cc", "-shared", "-fPIC", "-O1", "-Wl,-soname,libnvidia-ml.so.1", "-o", library, str(DRIVER)]
+        subprocess.run(named, check=True)
+        ctypes.CDLL(library)  # the bindings find what is loaded by its name
+        devices = [Device(uuid="GPU-h100", sku="H100-80GB")] * 8
+        claim = _claim(0, BEGIN_S * 10**9).model_copy(update={"devices": devices})
+        sampler = Sampler(claim, Path(folder), SystemClock())
+        cpu_s = -time.process_time()
+        for _ in range(sweeps):
+            sampler.look()
+        cpu_s += time.process_time()
+        assert len(sampler.all()) == len(devices), "the stand-in did not answer"
+    return {
+        "devices": len(devices),
+        "sweep_cpu_us": round(cpu_s / sweeps * 1e6, 1),
+        "percent_of_a_core": round(cpu_s / sweeps * 100, 4),
+    }
+
+
 def _claim(number: int, wall_ns: int) -> ClaimReply:
     task = TaskView.model_construct(key=f"run-{number}.train", run_id=f"run-{number}", function="train")
     device = Device(uuid=f"GPU-{number}", sku="H100-80GB")
@@ -348,6 +374,7 @@ def main(scale: float) -> dict[str, Any]:
         ("export", apart(exported, round(860_000 * scale))),
         ("event_to_billable", apart(billable, max(100, round(1000 * scale)))),
         ("meter", apart(metered, round(1000 * scale))),
+        ("sampling", apart(sampled, round(3000 * scale))),
     ):
         figures |= {f"{name}_{what}": value for what, value in found.items()}
     return {

@@ -142,6 +142,17 @@ class Sampler:
         """Drop the spool: the API has heard the end."""
         spool.clear_samples(self._folder)
 
+    def look(self) -> None:
+        """Read every device once, and now and then write down what was seen."""
+        readings = self._driver.read(self._uuids)
+        moment_ns = self._anchor_ns + self._clock.boot_ns() - self._start_ns
+        with self._lock:
+            for tally, reading in zip(self._tallies, readings, strict=True):
+                tally.add(moment_ns, reading)
+        self._sweeps += 1
+        if self._sweeps % SPOOL_EVERY == 1:
+            spool.save_samples(self._folder, self.all())
+
     def _run(self) -> None:
         self._try_sweep()
         while not self._over.wait(EVERY_S):
@@ -151,21 +162,11 @@ class Sampler:
 
     def _try_sweep(self) -> None:
         try:
-            self._sweep()
+            self.look()
         except Exception:  # noqa: BLE001 - samples are beside the bill: nothing of them may end the training
             if not self._broken:
                 self._log.warning("the devices cannot be sampled", exc_info=True)
             self._broken = True
-
-    def _sweep(self) -> None:
-        readings = self._driver.read(self._uuids)
-        moment_ns = self._anchor_ns + self._clock.boot_ns() - self._start_ns
-        with self._lock:
-            for tally, reading in zip(self._tallies, readings, strict=True):
-                tally.add(moment_ns, reading)
-        self._sweeps += 1
-        if self._sweeps % SPOOL_EVERY == 1:
-            spool.save_samples(self._folder, self.all())
 
 
 def _greater(one: int | None, other: int | None) -> int | None:
