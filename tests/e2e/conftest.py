@@ -7,13 +7,13 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from tests.waiting import eventually
 
 from trainlet_functions import processes
 
@@ -27,17 +27,6 @@ SHORT = {
     "TRAINLET_ANNOUNCE_S": "1",
     "TRAINLET_VIRTUAL_GPUS": "4",
 }
-
-
-def eventually(look: Callable[[], Any], timeout_s: float = 30.0, what: str = "it") -> Any:
-    """Look again until there is something; fail after a while."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        found = look()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"{what} did not happen within {timeout_s:g} s"
-        time.sleep(0.02)
 
 
 class Home:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import eventually
 
 import trainlet as tl
 
@@ -19,16 +20,6 @@ pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("kills")]
 
 STEPS = 60
 SUM = sum(range(STEPS))
-
-
-def eventually(look: Any, timeout_s: float = 40.0) -> Any:
-    from importlib import util
-
-    spec = util.spec_from_file_location("e2e_conftest", Path(__file__).parent / "conftest.py")
-    assert spec and spec.loader
-    module = util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.eventually(look, timeout_s)
 
 
 def training(run: Any) -> Any:

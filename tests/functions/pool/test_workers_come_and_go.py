@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from tests.waiting import eventually
 
 from trainlet.core.settings import Limits
 from trainlet.core.specs import Entry, FunctionSpec
@@ -24,14 +25,6 @@ from trainlet_functions.pool import CLEAN_EXIT, MARK, LocalPool
 pytestmark = pytest.mark.timeout(60)
 
 SLEEPS = [sys.executable, "-c", "import time; time.sleep(60)"]
-
-
-def eventually(look: Callable[[], Any], timeout_s: float = 20.0) -> Any:
-    deadline = time.monotonic() + timeout_s
-    while not (found := look()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return found
 
 
 class Pools:

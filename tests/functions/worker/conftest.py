@@ -15,12 +15,13 @@ import textwrap
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import eventually
 
 from trainlet.client.stores import open_store
 from trainlet.core import bundles, envelopes, wire
@@ -29,17 +30,6 @@ from trainlet_functions import processes
 from trainlet_functions.signatures import Signer
 
 NOW = "2026-01-01T00:00:00.000Z"
-
-
-def eventually(look: Callable[[], Any], timeout_s: float = 30.0, what: str = "it") -> Any:
-    """Look again until there is something; fail after a while."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        found = look()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"{what} did not happen within {timeout_s:g} s"
-        time.sleep(0.01)
 
 
 class StandIn:

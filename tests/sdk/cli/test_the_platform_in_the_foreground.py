@@ -11,13 +11,12 @@ import signal
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
+from tests.waiting import eventually
 
 import trainlet as tl
 from trainlet_functions import processes
@@ -25,14 +24,6 @@ from trainlet_functions import processes
 pytestmark = [pytest.mark.timeout(200), pytest.mark.xdist_group("cli")]
 
 TRAINLET = str(Path(sys.executable).with_name("trainlet"))
-
-
-def eventually(look: Callable[[], Any], timeout_s: float = 90.0) -> Any:
-    deadline = time.monotonic() + timeout_s
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"it did not happen within {timeout_s:g} s"
-        time.sleep(0.02)
-    return found
 
 
 @pytest.fixture
